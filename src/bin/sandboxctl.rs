@@ -1,0 +1,3 @@
+//! The operator command's entry point.
+#![forbid(unsafe_code)]
+fn main() {}

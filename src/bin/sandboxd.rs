@@ -1,0 +1,3 @@
+//! The daemon's entry point.
+#![forbid(unsafe_code)]
+fn main() {}

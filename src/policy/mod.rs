@@ -1,0 +1,131 @@
+//! The operator's ceilings and allowlist: always valid, replaced whole.
+
+pub mod catalogue;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{ByteSize, Cpus};
+pub use catalogue::{Catalogue, Runtime, RuntimeConfig, Source};
+
+/// What the operator allows; every one that exists is valid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// The runtimes that clients may name.
+    pub catalogue: Catalogue,
+    /// How many sessions there may be.
+    pub capacity: Capacity,
+    /// What a sandbox may use, where its runtime does not say.
+    pub ceilings: Ceilings,
+    /// How long things live.
+    pub lifetimes: Lifetimes,
+    /// What every sandbox looks like inside.
+    pub interior: Interior,
+    /// Bounds of single operations.
+    pub limits: Limits,
+}
+
+/// How many sessions there may be; `None` is without bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Resident sandboxes.
+    pub max_sessions: Option<u64>,
+    /// Open sessions, resident or asleep; never below `max_sessions`.
+    pub max_open_sessions: Option<u64>,
+    /// Open sessions of one tenant.
+    pub max_sessions_per_tenant: Option<u64>,
+    /// Idle time after which a session may be put to sleep to make room.
+    pub evict_idle_after: Option<Duration>,
+}
+
+/// What one sandbox may use; `None` takes the service's default, or no bound.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// Memory.
+    pub mem_limit: Option<ByteSize>,
+    /// Memory and swap together; the memory ceiling where not set.
+    pub memswap_limit: Option<ByteSize>,
+    /// Processors.
+    pub cpus: Option<Cpus>,
+    /// Relative weight under contention.
+    pub cpu_shares: Option<u64>,
+    /// Processes and threads.
+    pub pids_limit: Option<u64>,
+    /// The Docker network.
+    pub network_mode: Option<String>,
+    /// The OCI runtime.
+    pub oci_runtime: Option<String>,
+}
+
+impl Ceilings {
+    /// Returns these ceilings with `defaults` where nothing is set.
+    #[must_use]
+    pub fn or(&self, defaults: &Self) -> Self {
+        Self {
+            mem_limit: self
+                .mem_limit
+                .clone()
+                .or_else(|| defaults.mem_limit.clone()),
+            memswap_limit: self
+                .memswap_limit
+                .clone()
+                .or_else(|| defaults.memswap_limit.clone()),
+            cpus: self.cpus.or(defaults.cpus),
+            cpu_shares: self.cpu_shares.or(defaults.cpu_shares),
+            pids_limit: self.pids_limit.or(defaults.pids_limit),
+            network_mode: self
+                .network_mode
+                .clone()
+                .or_else(|| defaults.network_mode.clone()),
+            oci_runtime: self
+                .oci_runtime
+                .clone()
+                .or_else(|| defaults.oci_runtime.clone()),
+        }
+    }
+}
+
+/// Whether a stopped session keeps its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Persist {
+    /// The container is removed when it is stopped.
+    No,
+    /// The container stays, stopped, with what was installed in it.
+    Yes,
+}
+
+/// How long things live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Idle time after which an open session is closed.
+    pub idle_timeout: Duration,
+    /// Time without use after which the workspace of a closed session goes.
+    pub workspace_ttl: Option<Duration>,
+    /// Time after its stop at which a persisted container goes.
+    pub container_ttl: Option<Duration>,
+    /// Whether a stopped session keeps its container.
+    pub persist: Persist,
+}
+
+/// What every sandbox looks like inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interior {
+    /// The absolute path where commands run and files live.
+    pub work_dir: String,
+    /// Size of the in-memory `/tmp`, as the mount option has it; none where `None`.
+    pub tmpfs_size: Option<String>,
+    /// The user of runtimes that name a configuration.
+    pub sandbox_uid: Option<u32>,
+}
+
+/// Bounds of single operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest a command may run.
+    pub execute_timeout: Duration,
+    /// Bytes of the largest file that is read whole.
+    pub max_read_bytes: u64,
+    /// Commands in flight over all sessions.
+    pub max_running_commands: usize,
+}

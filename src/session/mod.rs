@@ -1,0 +1,3 @@
+//! Sessions as values, and the pure decisions about them.
+
+pub mod record;

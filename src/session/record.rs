@@ -1,0 +1,194 @@
+//! What is stored of a session: what was asked for, when, and what was last seen.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::{Alias, ContainerKey, Nonce, SessionId, Tenant};
+use crate::policy::Runtime;
+
+/// The desired state of one session; `control` writes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// What was asked for.
+    pub spec: Spec,
+    /// When.
+    pub marks: Marks,
+}
+
+/// What a caller asked for when it opened the session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its id.
+    pub id: SessionId,
+    /// The alias it was opened on.
+    pub alias: Alias,
+    /// The runtime of that alias as it was then; later edits do not change it.
+    pub runtime: Runtime,
+    /// The tenant under whose ceiling it counts.
+    pub tenant: Option<Tenant>,
+    /// What its token is derived from; a new one at each opening.
+    pub nonce: Nonce,
+    /// When it was opened.
+    pub opened_at: Timestamp,
+    /// Its place in the order of opening.
+    pub order: u64,
+}
+
+/// What happened to the session's intent, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Marks {
+    /// Rises with every change of intent; a waiter waits for one of them.
+    pub generation: u64,
+    /// When an operation was last finished or begun.
+    pub last_used: Timestamp,
+    /// Set while the session is asleep.
+    pub parked: Option<Parked>,
+    /// Set once the session is over.
+    pub closed: Option<Closed>,
+}
+
+/// A session asleep: its next use wakes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parked {
+    /// Since when.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A session that is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Closed {
+    /// Since when.
+    pub at: Timestamp,
+    /// Whether its files go too.
+    pub purge: Purge,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Whether the files go with the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purge {
+    /// The workspace and a persisted container stay.
+    No,
+    /// Everything goes.
+    Yes,
+}
+
+/// Why a session changed its state; the text is stable and goes to operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A caller asked for it.
+    Requested,
+    /// It gave way to another session.
+    Evicted,
+    /// It was idle for longer than it may be.
+    Idle,
+    /// Its start failed for good.
+    StartFailed,
+    /// Its container ended.
+    ContainerDied,
+    /// Its container is gone.
+    ContainerLost,
+    /// Its container ran out of memory.
+    Oom,
+    /// Its workspace went unused for longer than its time to live.
+    Expired,
+}
+
+impl Reason {
+    /// Returns the stable text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Evicted => "evicted",
+            Self::Idle => "idle",
+            Self::StartFailed => "start_failed",
+            Self::ContainerDied => "container_died",
+            Self::ContainerLost => "container_lost",
+            Self::Oom => "oom",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// What the reconciler last saw and did; `reconcile` writes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The last generation whose aim was reached.
+    pub reached: u64,
+    /// The container that the record owns, running or not.
+    pub key: Option<ContainerKey>,
+    /// The engine's id of that container, once it is known.
+    pub container: Option<String>,
+    /// Lives of the sandbox: 1 at open, one more at each reset.
+    pub incarnation: u64,
+    /// A reset that no caller was told of yet.
+    pub notice: Option<Notice>,
+    /// Set when the only copy of the files went with its container.
+    pub files_lost: bool,
+    /// Failed attempts since the last success.
+    pub attempts: u32,
+    /// The last failure, as the engine worded it.
+    pub last_error: Option<String>,
+    /// When the reconciler last changed something here.
+    pub since: Timestamp,
+    /// The hash of the settings that the container was created with.
+    pub spec_hash: Option<String>,
+}
+
+/// Why a sandbox began a new life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notice {
+    /// Its container ended or was removed.
+    ContainerLost,
+    /// It was asleep.
+    Hibernated,
+    /// It ran out of memory.
+    Oom,
+    /// Its container was made anew with other settings.
+    Replaced,
+    /// Its files went with its container.
+    FilesLost,
+}
+
+impl Notice {
+    /// Returns the stable text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ContainerLost => "container_lost",
+            Self::Hibernated => "hibernated",
+            Self::Oom => "oom",
+            Self::Replaced => "replaced",
+            Self::FilesLost => "files_lost",
+        }
+    }
+}
+
+/// One operation on a session, as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When it ended.
+    pub at: Timestamp,
+    /// The operation.
+    pub op: String,
+    /// What it was done to, as shown.
+    pub target: String,
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// How it ended.
+    pub detail: String,
+    /// How long it took, in microseconds.
+    pub duration_us: u64,
+    /// The request that asked for it.
+    pub request_id: Option<String>,
+    /// Further facts, for the service log.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
+}

@@ -1,0 +1,10 @@
+//! The HTTP contract as serde types, shared by the server, the client and the CLI.
+//!
+//! Fields of the contract are always written, `null` included. Fields that this
+//! service adds are left out where they say nothing.
+
+pub mod error;
+pub mod events;
+pub mod exec;
+pub mod service;
+pub mod sessions;

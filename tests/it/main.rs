@@ -1,0 +1,2 @@
+//! Integration tests.
+#![forbid(unsafe_code)]
