@@ -1,0 +1,177 @@
+//! Why a request was refused, in the words that the caller reads.
+
+use crate::id::{SessionId, Tenant};
+use crate::wire::error::Ceiling;
+
+/// A refused request; its text is the `detail` of the reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The alias is not on the allowlist.
+    #[error("Unknown runtime {wanted}. Allowed: {allowed}")]
+    UnknownRuntime {
+        /// The alias asked for, quoted.
+        wanted: String,
+        /// The aliases there are.
+        allowed: String,
+    },
+    /// Attaching needs to say to what.
+    #[error("attach needs the session_id to attach to")]
+    AttachWithoutId,
+    /// There is neither a session nor a workspace under the id.
+    #[error("Nothing to attach to: {0}")]
+    NothingToAttach(SessionId),
+    /// There is no such session.
+    #[error("No such session: {0}")]
+    NoSession(SessionId),
+    /// A session is open under the id.
+    #[error("Session exists: {0}")]
+    Exists(SessionId),
+    /// The id is being opened by another request.
+    #[error("Session is opening: {0}")]
+    Opening(SessionId),
+    /// The id is still being closed.
+    #[error("Session is closing: {0}. Try again shortly.")]
+    Closing(SessionId),
+    /// The session is open on another runtime.
+    #[error(
+        "Session {id} is open on runtime '{open_on}', not '{asked}'. Close it before changing runtime."
+    )]
+    OtherRuntime {
+        /// The session.
+        id: SessionId,
+        /// Its alias.
+        open_on: String,
+        /// The alias asked for.
+        asked: String,
+    },
+    /// The only copy of the files is in a container of another runtime.
+    #[error(
+        "Session {id} keeps its files in a container of runtime '{kept_on}'. Open it on that runtime, or purge it first."
+    )]
+    FilesInOtherRuntime {
+        /// The session.
+        id: SessionId,
+        /// The alias of the container.
+        kept_on: String,
+    },
+    /// The session is open, and only a closed one can be purged by id.
+    #[error("Session {0} is open. Close it first, or ask with close=true.")]
+    StillOpen(SessionId),
+    /// There are as many open sessions as there may be.
+    #[error(
+        "Service holds its ceiling of {limit} open sessions and all of them are in use. Close one before opening another."
+    )]
+    OpenCeiling {
+        /// The ceiling.
+        limit: u64,
+        /// Sessions that count towards it.
+        used: u64,
+    },
+    /// The tenant has as many sessions as it may have.
+    #[error(
+        "Tenant '{tenant}' already holds {used} of {limit} sessions. Release an idle session before opening another."
+    )]
+    TenantCeiling {
+        /// The tenant.
+        tenant: Tenant,
+        /// The ceiling.
+        limit: u64,
+        /// Sessions that count towards it.
+        used: u64,
+    },
+    /// There are as many resident sandboxes as there may be.
+    #[error(
+        "{}Session limit of {limit} reached. Release an idle session before opening another.",
+        waking.as_ref().map(|id| format!("Cannot wake session {id}: ")).unwrap_or_default()
+    )]
+    ResidentCeiling {
+        /// The session that was to be woken, where it was not an opening.
+        waking: Option<SessionId>,
+        /// The ceiling.
+        limit: u64,
+        /// Sessions that count towards it.
+        used: u64,
+    },
+    /// As many commands run as may run.
+    #[error("{used} of {limit} commands are running. Wait for one to end, or stop it.")]
+    CommandCeiling {
+        /// The ceiling.
+        limit: u64,
+        /// Commands that count towards it.
+        used: u64,
+    },
+    /// The sandbox could not be built or started, and trying again will not help.
+    #[error("Could not start sandbox: {0}")]
+    StartFailed(String),
+    /// The engine cannot be reached, or does not answer in time.
+    #[error("The container engine is not available: {0}. Try again shortly.")]
+    EngineUnavailable(String),
+    /// The engine answered with an error.
+    #[error("The container engine refused: {0}")]
+    EngineFailed(String),
+    /// A disk is full.
+    #[error("No space left: {0}. Purge sessions that are no longer needed, or add space.")]
+    NoSpace(String),
+    /// The store takes no writes at the moment.
+    #[error("The session store is not available: {0}. Try again shortly.")]
+    StoreUnavailable(String),
+    /// The sandbox and its files are gone.
+    #[error("The sandbox of session {0} is gone, and its files with it")]
+    SandboxGone(SessionId),
+    /// The service is stopping.
+    #[error("The service is shutting down. Try again shortly.")]
+    ShuttingDown,
+}
+
+impl Refusal {
+    /// Returns the ceiling that refused, if one did.
+    pub fn ceiling(&self) -> Option<Ceiling> {
+        let ceiling = |name: &str, limit: u64, used: u64, scope: String| {
+            Some(Ceiling {
+                name: name.to_owned(),
+                limit,
+                used,
+                scope,
+            })
+        };
+        let service = || "service".to_owned();
+        match self {
+            Self::OpenCeiling { limit, used } => {
+                ceiling("max_open_sessions", *limit, *used, service())
+            }
+            Self::TenantCeiling {
+                tenant,
+                limit,
+                used,
+            } => ceiling(
+                "max_sessions_per_tenant",
+                *limit,
+                *used,
+                format!("tenant:{tenant}"),
+            ),
+            Self::ResidentCeiling { limit, used, .. } => {
+                ceiling("max_sessions", *limit, *used, service())
+            }
+            Self::CommandCeiling { limit, used } => {
+                ceiling("max_running_commands", *limit, *used, service())
+            }
+            Self::UnknownRuntime { .. }
+            | Self::AttachWithoutId
+            | Self::NothingToAttach(_)
+            | Self::NoSession(_)
+            | Self::Exists(_)
+            | Self::Opening(_)
+            | Self::Closing(_)
+            | Self::OtherRuntime { .. }
+            | Self::FilesInOtherRuntime { .. }
+            | Self::StillOpen(_)
+            | Self::StartFailed(_)
+            | Self::EngineUnavailable(_)
+            | Self::EngineFailed(_)
+            | Self::NoSpace(_)
+            | Self::StoreUnavailable(_)
+            | Self::SandboxGone(_)
+            | Self::ShuttingDown => None,
+        }
+    }
+}
