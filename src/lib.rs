@@ -15,5 +15,8 @@ pub mod wire;
 pub mod policy;
 pub mod session;
 
+// Adapters: one outside thing each; they do not know one another.
+pub mod activity;
+
 // What a caller may ask, without HTTP.
 pub mod control;

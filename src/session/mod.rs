@@ -1,3 +1,13 @@
 //! Sessions as values, and the pure decisions about them.
 
+pub mod admission;
+pub mod blueprint;
+pub mod lifecycle;
+pub mod phase;
 pub mod record;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use admission::{Admission, Ask, Census, Denied, Seat, admit};
+pub use lifecycle::{Activity, Aim, Keep, aim};
+pub use record::{Marks, Record, Spec, Status};

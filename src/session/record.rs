@@ -47,6 +47,8 @@ pub struct Marks {
     pub parked: Option<Parked>,
     /// Set once the session is over.
     pub closed: Option<Closed>,
+    /// Why it was last asleep; explains the reset that a wake brings.
+    pub slept: Option<Reason>,
 }
 
 /// A session asleep: its next use wakes it.
@@ -138,6 +140,8 @@ pub struct Status {
     pub last_error: Option<String>,
     /// When the reconciler last changed something here.
     pub since: Timestamp,
+    /// When the container last started, as the engine tells it: one life of it.
+    pub started_at: Option<Timestamp>,
     /// The hash of the settings that the container was created with.
     pub spec_hash: Option<String>,
 }

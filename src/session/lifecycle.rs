@@ -1,0 +1,242 @@
+//! Decides what a session should be at this instant, and when that changes next.
+
+use std::time::Duration;
+
+use super::record::{Marks, Purge, Reason};
+use crate::clock::Timestamp;
+use crate::policy::{Lifetimes, Persist};
+
+/// What a session should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Its container runs.
+    Running,
+    /// Asleep: no container runs, and the next use wakes it.
+    Parked(Keep),
+    /// Over: no container runs, and the files stay.
+    Closed(Keep),
+    /// Over, and nobody has written so yet.
+    Over(Reason),
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// What a session without a running container keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The stopped container, and the files.
+    Container,
+    /// The files alone.
+    Files,
+}
+
+/// What is known of a session's use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// When it was last used.
+    pub last_used: Timestamp,
+    /// Whether something uses it now.
+    pub now: InUse,
+}
+
+/// Whether something uses a session at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InUse {
+    /// Nothing does.
+    No,
+    /// A command or another operation does.
+    Yes,
+}
+
+/// Decides what a session should be, and when that changes if nothing happens.
+///
+/// `activity.last_used` has to be floored at the daemon's start by the caller, so
+/// that a clock that was stepped while the daemon was down ages nothing.
+pub fn aim(
+    marks: &Marks,
+    lifetimes: &Lifetimes,
+    activity: Activity,
+    now: Timestamp,
+) -> (Aim, Option<Timestamp>) {
+    if let Some(closed) = &marks.closed {
+        let used = activity.last_used.max(closed.at);
+        return match closed.purge {
+            Purge::Yes => (Aim::Gone, None),
+            Purge::No => over(lifetimes, closed.at, used, now),
+        };
+    }
+    let end = match &marks.parked {
+        Some(parked) => activity
+            .last_used
+            .max(parked.at)
+            .plus(lifetimes.idle_timeout),
+        None => activity.last_used.plus(lifetimes.idle_timeout),
+    };
+    match (activity.now, &marks.parked) {
+        (InUse::No, _) if end < now => (Aim::Over(Reason::Idle), None),
+        (InUse::No, Some(_)) => (Aim::Parked(keep(lifetimes)), Some(end)),
+        (InUse::No, None) => (Aim::Running, Some(end)),
+        // What is in use has no deadline: its end of use queues it again.
+        (InUse::Yes, Some(_)) => (Aim::Parked(keep(lifetimes)), None),
+        (InUse::Yes, None) => (Aim::Running, None),
+    }
+}
+
+/// What is left of a session that is over.
+fn over(
+    lifetimes: &Lifetimes,
+    closed: Timestamp,
+    used: Timestamp,
+    now: Timestamp,
+) -> (Aim, Option<Timestamp>) {
+    let passes = |from: Timestamp, ttl: Option<Duration>| ttl.map(|ttl| from.plus(ttl));
+    let files_end = passes(used, lifetimes.workspace_ttl);
+    if files_end.is_some_and(|end| end < now) {
+        return (Aim::Gone, None);
+    }
+    if keep(lifetimes) == Keep::Files {
+        return (Aim::Closed(Keep::Files), files_end);
+    }
+    let container_end = passes(closed, lifetimes.container_ttl);
+    if container_end.is_some_and(|end| end < now) {
+        return (Aim::Closed(Keep::Files), files_end);
+    }
+    let next = [files_end, container_end].into_iter().flatten().min();
+    (Aim::Closed(Keep::Container), next)
+}
+
+fn keep(lifetimes: &Lifetimes) -> Keep {
+    match lifetimes.persist {
+        Persist::Yes => Keep::Container,
+        Persist::No => Keep::Files,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::session::record::{Closed, Parked};
+
+    pub(crate) const T0: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+    pub(crate) fn lifetimes() -> Lifetimes {
+        Lifetimes {
+            idle_timeout: Duration::from_mins(30),
+            workspace_ttl: Some(Duration::from_hours(2)),
+            container_ttl: Some(Duration::from_hours(1)),
+            persist: Persist::Yes,
+        }
+    }
+
+    pub(crate) fn marks() -> Marks {
+        Marks {
+            generation: 1,
+            last_used: T0,
+            parked: None,
+            closed: None,
+            slept: None,
+        }
+    }
+
+    fn idle_since(last_used: Timestamp) -> Activity {
+        Activity {
+            last_used,
+            now: InUse::No,
+        }
+    }
+
+    fn mins(n: u64) -> Timestamp {
+        T0.plus(Duration::from_mins(n))
+    }
+
+    #[test]
+    fn an_open_session_runs_until_its_idle_deadline_and_is_then_over() {
+        let at = |now| aim(&marks(), &lifetimes(), idle_since(T0), now);
+        assert_eq!(at(T0), (Aim::Running, Some(mins(30))));
+        assert_eq!(at(mins(30)), (Aim::Running, Some(mins(30))));
+        assert_eq!(at(mins(31)), (Aim::Over(Reason::Idle), None));
+    }
+
+    #[test]
+    fn what_is_in_use_is_never_over() {
+        let busy = Activity {
+            last_used: T0,
+            now: InUse::Yes,
+        };
+        assert_eq!(
+            aim(&marks(), &lifetimes(), busy, mins(10_000)),
+            (Aim::Running, None)
+        );
+    }
+
+    #[test]
+    fn a_parked_session_ends_by_the_time_it_is_asleep() {
+        let parked = Marks {
+            parked: Some(Parked {
+                at: mins(20),
+                reason: Reason::Evicted,
+            }),
+            ..marks()
+        };
+        let at = |now| aim(&parked, &lifetimes(), idle_since(T0), now);
+        assert_eq!(at(mins(40)), (Aim::Parked(Keep::Container), Some(mins(50))));
+        assert_eq!(at(mins(51)), (Aim::Over(Reason::Idle), None));
+    }
+
+    #[test]
+    fn a_closed_session_loses_its_container_first_and_its_files_at_their_own_time() {
+        let closed = Marks {
+            closed: Some(Closed {
+                at: T0,
+                purge: Purge::No,
+                reason: Reason::Requested,
+            }),
+            ..marks()
+        };
+        let at = |now| aim(&closed, &lifetimes(), idle_since(T0), now);
+        assert_eq!(at(T0), (Aim::Closed(Keep::Container), Some(mins(60))));
+        assert_eq!(at(mins(61)), (Aim::Closed(Keep::Files), Some(mins(120))));
+        assert_eq!(at(mins(121)), (Aim::Gone, None));
+        let kept = Lifetimes {
+            workspace_ttl: None,
+            container_ttl: None,
+            ..lifetimes()
+        };
+        assert_eq!(
+            aim(&closed, &kept, idle_since(T0), mins(1_000_000)),
+            (Aim::Closed(Keep::Container), None)
+        );
+    }
+
+    #[test]
+    fn a_purge_is_gone_at_once() {
+        let purged = Marks {
+            closed: Some(Closed {
+                at: T0,
+                purge: Purge::Yes,
+                reason: Reason::Requested,
+            }),
+            ..marks()
+        };
+        assert_eq!(
+            aim(&purged, &lifetimes(), idle_since(T0), T0),
+            (Aim::Gone, None)
+        );
+    }
+
+    /// Law 7: the clock may show any time; what counts is time since the floor.
+    #[test]
+    fn a_jump_of_the_wall_clock_reaps_nothing() {
+        for years in [0u64, 1, 10] {
+            let start = T0.plus(Duration::from_hours(24 * 365 * years));
+            // The daemon floors the last use at its own start, as it does here.
+            let floored = idle_since(T0.max(start));
+            assert_eq!(aim(&marks(), &lifetimes(), floored, start).0, Aim::Running);
+        }
+        // A last use that lies ahead is no idle time at all.
+        assert_eq!(
+            aim(&marks(), &lifetimes(), idle_since(mins(60)), T0).0,
+            Aim::Running
+        );
+    }
+}
