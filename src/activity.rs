@@ -121,8 +121,10 @@ impl Leases {
     pub fn take_dirty(&self) -> Vec<(SessionId, Timestamp)> {
         self.entries()
             .iter_mut()
-            .filter(|(_, entry)| std::mem::take(&mut entry.dirty))
-            .filter_map(|(id, entry)| Some((id.clone(), entry.last_used?)))
+            .filter_map(|(id, entry)| {
+                let moved = std::mem::take(&mut entry.dirty);
+                entry.last_used.filter(|_| moved).map(|at| (id.clone(), at))
+            })
             .collect()
     }
 

@@ -17,6 +17,10 @@ pub mod session;
 
 // Adapters: one outside thing each; they do not know one another.
 pub mod activity;
+pub mod workspace;
+
+// Engines: what makes the host as it should be.
+pub mod reconcile;
 
 // What a caller may ask, without HTTP.
 pub mod control;

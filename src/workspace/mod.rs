@@ -1,0 +1,290 @@
+//! Keeps the directories that outlive containers, one for each session.
+//!
+//! ```text
+//! <root>/                 0700
+//!   .trash/               what is being removed
+//!   <session id>/         0700
+//!     .sandboxd.json      who it belongs to, for rebuilding a lost store
+//!     workspace/          0755, mounted at the work directory
+//! ```
+//!
+//! Untrusted code owns what lies in `workspace`, so nothing in there is ever
+//! opened by name from here: removal goes down by directory descriptors.
+
+mod remove;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::id::{Alias, Nonce, SessionId, Tenant};
+
+/// The directory of a session that is mounted into its container.
+const MOUNTED: &str = "workspace";
+/// The file that says who a directory belongs to.
+const SIDECAR: &str = ".sandboxd.json";
+/// Where a directory goes before it is emptied.
+const TRASH: &str = ".trash";
+
+/// All workspaces of the service; cheap to clone. Its calls block.
+#[derive(Clone, Debug)]
+pub struct Workspaces(Arc<Root>);
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+/// What the sidecar file of a session says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sidecar {
+    /// The session.
+    pub id: SessionId,
+    /// The alias it was opened on.
+    pub runtime: Alias,
+    /// The tenant.
+    pub tenant: Option<Tenant>,
+    /// What its token is derived from.
+    pub nonce: Nonce,
+}
+
+/// What went wrong with a workspace.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} {}", path.display())]
+pub struct WorkspaceError {
+    what: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl WorkspaceError {
+    /// Returns whether the disk is full, or the quota used up.
+    pub fn is_no_space(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+}
+
+impl Workspaces {
+    /// Opens the root, which is made 0700 where it is missing.
+    pub fn open(path: &Path) -> Result<Self, WorkspaceError> {
+        let fault = |what| fault(what, path);
+        std::fs::create_dir_all(path).map_err(|source| WorkspaceError {
+            what: "make the workspace root",
+            path: path.to_path_buf(),
+            source,
+        })?;
+        let dir = rustix::fs::open(path, DIRECTORY, Mode::empty())
+            .map_err(fault("open the workspace root"))?;
+        rustix::fs::fchmod(&dir, Mode::RWXU).map_err(fault("protect the workspace root"))?;
+        Ok(Self(Arc::new(Root {
+            path: path.to_path_buf(),
+            dir,
+        })))
+    }
+
+    /// Returns the host path that is mounted into a session's container.
+    pub fn mounted(&self, id: &SessionId) -> PathBuf {
+        self.0.path.join(id.as_str()).join(MOUNTED)
+    }
+
+    /// Returns whether a session has a workspace.
+    pub fn exists(&self, id: &SessionId) -> Result<bool, WorkspaceError> {
+        let path = format!("{id}/{MOUNTED}");
+        match rustix::fs::statat(&self.0.dir, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(fault("look at the workspace", &self.mounted(id))(error)),
+        }
+    }
+
+    /// Makes a session's workspace where it is missing, and writes its sidecar.
+    ///
+    /// `owner` is the user that the sandbox runs as, where the service imposes
+    /// one. Files that are there already stay as they are.
+    pub fn ensure(&self, sidecar: &Sidecar, owner: Option<u32>) -> Result<(), WorkspaceError> {
+        let path = self.mounted(&sidecar.id);
+        let fault = |what| fault(what, &path);
+        let home = self.home(&sidecar.id)?;
+        write_sidecar(&home, sidecar).map_err(fault("write the sidecar beside"))?;
+        match rustix::fs::mkdirat(&home, MOUNTED, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(fault("make the workspace")(error)),
+        }
+        let dir = rustix::fs::openat(&home, MOUNTED, DIRECTORY, Mode::empty())
+            .map_err(fault("open the workspace"))?;
+        if let Some(uid) = owner {
+            rustix::fs::fchown(&dir, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))
+                .map_err(fault("hand the workspace to its user:"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes everything a session has on disk; what is missing is no error.
+    ///
+    /// It is set aside first, so that a new workspace of the same id is never
+    /// mixed with the remains of the old one. Links are removed, never followed.
+    pub fn remove(&self, id: &SessionId) -> Result<(), WorkspaceError> {
+        let path = self.0.path.join(id.as_str());
+        let fault = |what| fault(what, &path);
+        let trash = self.trash()?;
+        let aside = Nonce::random();
+        match rustix::fs::renameat(&self.0.dir, id.as_str(), &trash, aside.as_str()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(fault("set aside the workspace")(error)),
+        }
+        remove::remove_tree(&trash, aside.as_str()).map_err(fault("empty the workspace"))
+    }
+
+    /// Removes what an earlier run had set aside and not finished removing.
+    pub fn empty_trash(&self) -> Result<(), WorkspaceError> {
+        let path = self.0.path.join(TRASH);
+        remove::empty(&self.trash()?).map_err(fault("empty the trash", &path))
+    }
+
+    fn home(&self, id: &SessionId) -> Result<OwnedFd, WorkspaceError> {
+        self.directory(id.as_str())
+    }
+
+    fn trash(&self) -> Result<OwnedFd, WorkspaceError> {
+        self.directory(TRASH)
+    }
+
+    fn directory(&self, name: &str) -> Result<OwnedFd, WorkspaceError> {
+        let path = self.0.path.join(name);
+        match rustix::fs::mkdirat(&self.0.dir, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(fault("make", &path)(error)),
+        }
+        rustix::fs::openat(&self.0.dir, name, DIRECTORY, Mode::empty())
+            .map_err(fault("open", &path))
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+fn fault(what: &'static str, path: &Path) -> impl Fn(Errno) -> WorkspaceError {
+    let path = path.to_path_buf();
+    move |error| WorkspaceError {
+        what,
+        path: path.clone(),
+        source: error.into(),
+    }
+}
+
+/// Replaces the sidecar whole, so that a reader never sees half of one.
+fn write_sidecar(home: &OwnedFd, sidecar: &Sidecar) -> Result<(), Errno> {
+    let text = serde_json::to_vec(sidecar).expect("a sidecar has only string keys");
+    let temporary = format!("{SIDECAR}.tmp");
+    let file = rustix::fs::openat(
+        home,
+        &temporary,
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    )?;
+    let mut rest = text.as_slice();
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    rustix::fs::renameat(home, &temporary, home, SIDECAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn sidecar(id: &str) -> Sidecar {
+        Sidecar {
+            id: SessionId::parse(id).unwrap(),
+            runtime: Alias::parse("bb").unwrap(),
+            tenant: None,
+            nonce: Nonce::random(),
+        }
+    }
+
+    fn workspaces() -> (tempfile::TempDir, Workspaces) {
+        let dir = tempfile::tempdir().unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        (dir, workspaces)
+    }
+
+    #[test]
+    fn a_workspace_is_made_once_and_keeps_its_files() {
+        let (_dir, workspaces) = workspaces();
+        let sidecar = sidecar("a");
+        assert!(!workspaces.exists(&sidecar.id).unwrap());
+        workspaces.ensure(&sidecar, Some(1000)).unwrap();
+        let mounted = workspaces.mounted(&sidecar.id);
+        std::fs::write(mounted.join("f"), "kept").unwrap();
+        workspaces.ensure(&sidecar, Some(1000)).unwrap();
+        assert_eq!(std::fs::read(mounted.join("f")).unwrap(), b"kept");
+        let meta = std::fs::metadata(&mounted).unwrap();
+        assert_eq!((meta.mode() & 0o777, meta.uid()), (0o755, 1000));
+        let home = std::fs::metadata(mounted.parent().unwrap()).unwrap();
+        assert_eq!(home.permissions().mode() & 0o777, 0o700);
+        let text = std::fs::read_to_string(mounted.parent().unwrap().join(SIDECAR)).unwrap();
+        assert!(text.contains(sidecar.nonce.as_str()));
+    }
+
+    #[test]
+    fn removal_follows_no_link_and_leaves_nothing() {
+        let (dir, workspaces) = workspaces();
+        let outside = dir.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("precious"), "x").unwrap();
+        let sidecar = sidecar("a");
+        workspaces.ensure(&sidecar, None).unwrap();
+        let mounted = workspaces.mounted(&sidecar.id);
+        symlink(&outside, mounted.join("link")).unwrap();
+        let mut deep = mounted.clone();
+        for _ in 0..200 {
+            deep.push("d");
+            std::fs::create_dir(&deep).unwrap();
+            std::fs::write(deep.join("f\n 'odd"), "x").unwrap();
+        }
+        std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o500)).unwrap();
+        workspaces.remove(&sidecar.id).unwrap();
+        assert!(!workspaces.exists(&sidecar.id).unwrap());
+        assert!(outside.join("precious").exists());
+        let left: Vec<_> = std::fs::read_dir(workspaces.0.path.join(TRASH))
+            .unwrap()
+            .collect();
+        assert!(left.is_empty());
+        workspaces.remove(&sidecar.id).unwrap();
+    }
+
+    #[test]
+    fn remains_of_an_interrupted_removal_are_emptied_later() {
+        let (_dir, workspaces) = workspaces();
+        let trash = workspaces.0.path.join(TRASH);
+        std::fs::create_dir_all(trash.join("old/a/b")).unwrap();
+        std::fs::write(trash.join("old/a/f"), "x").unwrap();
+        workspaces.empty_trash().unwrap();
+        assert_eq!(std::fs::read_dir(trash).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_workspace_is_no_workspace() {
+        let (dir, workspaces) = workspaces();
+        let id = SessionId::parse("a").unwrap();
+        std::fs::create_dir_all(dir.path().join("ws/a")).unwrap();
+        symlink("/etc", dir.path().join("ws/a/workspace")).unwrap();
+        assert!(!workspaces.exists(&id).unwrap());
+        assert!(workspaces.ensure(&sidecar("a"), None).is_err());
+    }
+}
