@@ -1,6 +1,7 @@
 //! The operator's ceilings and allowlist: always valid, replaced whole.
 
 pub mod catalogue;
+pub mod current;
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::{ByteSize, Cpus};
 pub use catalogue::{Catalogue, Runtime, RuntimeConfig, Source};
+pub use current::Current;
 
 /// What the operator allows; every one that exists is valid.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,9 +10,12 @@
 //! ```
 
 pub mod backoff;
+pub mod images;
 pub mod key;
 pub mod plan;
 #[cfg(test)]
 mod plan_tests;
 pub mod queue;
+pub mod residents;
+pub mod strays;
 pub mod ticket;

@@ -87,6 +87,8 @@ pub enum Workspace {
     Absent,
     /// It is there.
     Ready,
+    /// It was made for a start that failed, and nothing was put in it.
+    Unused,
 }
 
 /// What is known of a session's image.
@@ -169,6 +171,8 @@ pub enum Step {
     RemoveContainer,
     /// Remove the workspace with everything in it.
     RemoveWorkspace,
+    /// Remove the workspace directory, provided that it is empty.
+    RemoveUnusedWorkspace,
     /// Drop the record: nothing of the session is left.
     Forget,
     /// Put on record that the session is asleep, for this reason.
@@ -263,7 +267,7 @@ fn with_workspace(observed: Observed, then: Step) -> Step {
     match observed.workspace {
         Workspace::Unknown => Step::LookAgain,
         Workspace::Absent => Step::MakeWorkspace,
-        Workspace::Off | Workspace::Ready => then,
+        Workspace::Off | Workspace::Ready | Workspace::Unused => then,
     }
 }
 
@@ -296,6 +300,7 @@ fn towards_closed(keep: Keep, observed: Observed) -> Step {
             match observed.workspace {
                 Workspace::Unknown => Step::LookAgain,
                 Workspace::Ready => Step::Settle,
+                Workspace::Unused => Step::RemoveUnusedWorkspace,
                 Workspace::Off | Workspace::Absent => Step::Forget,
             }
         }
@@ -304,10 +309,12 @@ fn towards_closed(keep: Keep, observed: Observed) -> Step {
             // Its caller said that it is over: nothing in it is worth a grace.
             Keep::Files => Step::RemoveContainer,
         },
-        Container::Created | Container::Stopped(..) => match keep {
+        Container::Stopped(..) => match keep {
             Keep::Container => Step::Settle,
             Keep::Files => Step::RemoveContainer,
         },
+        // It never ran, so nothing was ever put in it.
+        Container::Created => Step::RemoveContainer,
         Container::Dead => Step::RemoveContainer,
         Container::Removing => Step::AwaitRemoval,
     }
@@ -325,8 +332,8 @@ fn towards_gone(observed: Observed) -> Step {
         Container::Keyless | Container::Unmade | Container::Lost | Container::Foreign => {
             match (observed.workspace, observed.in_use) {
                 (Workspace::Unknown, _) => Step::LookAgain,
-                (Workspace::Ready, InUse::Yes) => Step::AwaitIdle,
-                (Workspace::Ready, InUse::No) => Step::RemoveWorkspace,
+                (Workspace::Ready | Workspace::Unused, InUse::Yes) => Step::AwaitIdle,
+                (Workspace::Ready | Workspace::Unused, InUse::No) => Step::RemoveWorkspace,
                 (Workspace::Off | Workspace::Absent, _) => Step::Forget,
             }
         }

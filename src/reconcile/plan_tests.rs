@@ -74,7 +74,9 @@ impl World {
             Step::Create => self.observed.container = Container::Created,
             Step::Start | Step::Unpause => self.observed.container = Container::Running(Life::New),
             Step::Stop => self.observed.container = Container::Stopped(Fit::Same, Ending::Ended),
-            Step::RemoveWorkspace => self.observed.workspace = Workspace::Absent,
+            Step::RemoveWorkspace | Step::RemoveUnusedWorkspace => {
+                self.observed.workspace = Workspace::Absent;
+            }
             Step::Park(_) => {
                 self.aim = Aim::Parked(Keep::Container);
                 self.progress = Progress::Pending;
@@ -118,6 +120,7 @@ fn every_observation() -> Vec<Observed> {
             Workspace::Off,
             Workspace::Absent,
             Workspace::Ready,
+            Workspace::Unused,
         ] {
             for image in [Image::Presumed, Image::Ready, Image::Absent, Image::Refused] {
                 for in_use in [InUse::No, InUse::Yes] {
@@ -215,7 +218,11 @@ fn nothing_is_removed_on_the_strength_of_what_could_not_be_seen() {
             assert!(
                 !matches!(
                     step,
-                    Step::RemoveContainer | Step::RemoveWorkspace | Step::Forget | Step::Stop
+                    Step::RemoveContainer
+                        | Step::RemoveWorkspace
+                        | Step::RemoveUnusedWorkspace
+                        | Step::Forget
+                        | Step::Stop
                 ),
                 "{world:?}: {step:?}"
             );

@@ -76,9 +76,12 @@ pub fn aim(
         (InUse::No, _) if end < now => (Aim::Over(Reason::Idle), None),
         (InUse::No, Some(_)) => (Aim::Parked(keep(lifetimes)), Some(end)),
         (InUse::No, None) => (Aim::Running, Some(end)),
-        // What is in use has no deadline: its end of use queues it again.
-        (InUse::Yes, Some(_)) => (Aim::Parked(keep(lifetimes)), None),
-        (InUse::Yes, None) => (Aim::Running, None),
+        // Its use ends now at the earliest, so that is from when idleness counts.
+        (InUse::Yes, Some(_)) => (
+            Aim::Parked(keep(lifetimes)),
+            Some(now.plus(lifetimes.idle_timeout)),
+        ),
+        (InUse::Yes, None) => (Aim::Running, Some(now.plus(lifetimes.idle_timeout))),
     }
 }
 
@@ -165,7 +168,7 @@ pub(crate) mod tests {
         };
         assert_eq!(
             aim(&marks(), &lifetimes(), busy, mins(10_000)),
-            (Aim::Running, None)
+            (Aim::Running, Some(mins(10_030)))
         );
     }
 

@@ -128,6 +128,33 @@ impl Workspaces {
         Ok(())
     }
 
+    /// Returns whether a session's workspace is there and has nothing in it.
+    pub fn is_unused(&self, id: &SessionId) -> Result<bool, WorkspaceError> {
+        let path = self.mounted(id);
+        let fault = |what| fault(what, &path);
+        if !self.exists(id)? {
+            return Ok(false);
+        }
+        let dir = rustix::fs::openat(&self.home(id)?, MOUNTED, DIRECTORY, Mode::empty())
+            .map_err(fault("open the workspace"))?;
+        remove::is_empty(&dir).map_err(fault("list the workspace"))
+    }
+
+    /// Removes a session's workspace provided that it is empty; a file that
+    /// appeared meanwhile keeps it.
+    pub fn remove_unused(&self, id: &SessionId) -> Result<(), WorkspaceError> {
+        let path = self.mounted(id);
+        let fault = |what| fault(what, &path);
+        let home = self.home(id)?;
+        match rustix::fs::unlinkat(&home, MOUNTED, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(()),
+            Err(error) => return Err(fault("remove the empty workspace")(error)),
+        }
+        drop(home);
+        self.remove(id)
+    }
+
     /// Removes everything a session has on disk; what is missing is no error.
     ///
     /// It is set aside first, so that a new workspace of the same id is never
@@ -266,6 +293,23 @@ mod tests {
             .collect();
         assert!(left.is_empty());
         workspaces.remove(&sidecar.id).unwrap();
+    }
+
+    #[test]
+    fn an_unused_workspace_goes_and_a_used_one_stays() {
+        let (_dir, workspaces) = workspaces();
+        let (unused, used) = (sidecar("unused"), sidecar("used"));
+        for sidecar in [&unused, &used] {
+            workspaces.ensure(sidecar, None).unwrap();
+        }
+        std::fs::write(workspaces.mounted(&used.id).join("f"), "x").unwrap();
+        assert!(workspaces.is_unused(&unused.id).unwrap());
+        assert!(!workspaces.is_unused(&used.id).unwrap());
+        for sidecar in [&unused, &used] {
+            workspaces.remove_unused(&sidecar.id).unwrap();
+        }
+        assert!(!workspaces.exists(&unused.id).unwrap());
+        assert!(workspaces.mounted(&used.id).join("f").exists());
     }
 
     #[test]

@@ -26,6 +26,11 @@ pub(super) fn remove_tree(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
+/// Returns whether a directory has no entry.
+pub(super) fn is_empty(dir: &OwnedFd) -> Result<bool, Errno> {
+    Ok(entries(dir.as_fd())?.is_empty())
+}
+
 /// Removes everything in a directory.
 pub(super) fn empty(top: &OwnedFd) -> Result<(), Errno> {
     // Each round removes every file and every directory that is there when it

@@ -1,0 +1,77 @@
+//! Counts the containers that run or are about to, and who waits for a place.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::plan::Room;
+use crate::id::SessionId;
+
+/// Who has a place among the running containers; cheap to clone.
+///
+/// Admission decides who may run; this keeps the container of one who was
+/// admitted in another's place from starting before that one has stopped.
+#[derive(Clone, Debug, Default)]
+pub struct Residents(Arc<Mutex<Places>>);
+
+#[derive(Debug, Default)]
+struct Places {
+    taken: BTreeSet<SessionId>,
+    waiting: BTreeSet<SessionId>,
+}
+
+impl Residents {
+    /// Takes a place for a session that is to start, or makes it wait for one.
+    pub fn claim(&self, id: &SessionId, limit: Option<u64>) -> Room {
+        let mut places = self.places();
+        let others = places.taken.iter().filter(|other| *other != id).count();
+        let free = limit.is_none_or(|limit| u64::try_from(others).is_ok_and(|n| n < limit));
+        if free {
+            places.waiting.remove(id);
+            places.taken.insert(id.clone());
+            Room::Free
+        } else {
+            places.waiting.insert(id.clone());
+            Room::Full
+        }
+    }
+
+    /// Notes that a session's container runs, whatever the ceiling says.
+    pub fn note(&self, id: &SessionId) {
+        self.places().taken.insert(id.clone());
+    }
+
+    /// Gives a session's place back, and returns who waited for one.
+    pub fn release(&self, id: &SessionId) -> BTreeSet<SessionId> {
+        let mut places = self.places();
+        places.waiting.remove(id);
+        if places.taken.remove(id) {
+            std::mem::take(&mut places.waiting)
+        } else {
+            BTreeSet::new()
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_taken_once_and_its_release_calls_who_waits() {
+        let residents = Residents::default();
+        let (a, b) = (
+            SessionId::parse("a").unwrap(),
+            SessionId::parse("b").unwrap(),
+        );
+        assert_eq!(residents.claim(&a, Some(1)), Room::Free);
+        assert_eq!(residents.claim(&a, Some(1)), Room::Free, "it has its place");
+        assert_eq!(residents.claim(&b, Some(1)), Room::Full);
+        assert_eq!(residents.release(&a), BTreeSet::from([b.clone()]));
+        assert_eq!(residents.claim(&b, Some(1)), Room::Free);
+        assert_eq!(residents.claim(&a, None), Room::Free);
+    }
+}
