@@ -17,6 +17,7 @@ pub mod session;
 
 // Adapters: one outside thing each; they do not know one another.
 pub mod activity;
+pub mod docker;
 pub mod workspace;
 
 // Engines: what makes the host as it should be.

@@ -1,0 +1,30 @@
+//! Speaks the Docker Engine API over its unix socket.
+//!
+//! [`Engine`] is a value that performs calls; each file beside it adds the calls
+//! about one kind of thing. Three laws hold for all of them:
+//!
+//! - Every call ends within its deadline, also when the engine accepts the
+//!   connection and then says nothing.
+//! - Nothing read from the engine is kept without a bound.
+//! - What an answer means is told by its type: an outcome that the caller must
+//!   handle is a variant, and an [`Error`] of kind timeout, closed or 5xx leaves
+//!   the state *unknown*, which is never the same as absent.
+
+pub mod containers;
+pub mod endpoint;
+pub mod engine;
+pub mod error;
+pub mod exec;
+pub mod frames;
+pub mod inspect;
+pub mod spec;
+pub mod version;
+
+mod body;
+mod path;
+#[cfg(test)]
+mod testing;
+
+pub use endpoint::Endpoint;
+pub use engine::{Deadlines, Engine, Settings};
+pub use error::Error;

@@ -1,0 +1,401 @@
+//! Does the one thing that was decided; the only place that changes the host.
+//!
+//! Each act is harmless when repeated, and none is judged by its reply alone:
+//! everything is looked at again afterwards.
+
+use std::time::Duration;
+
+use tracing::info;
+
+use super::books::{Books, Written};
+use super::host::Host;
+use super::images::Images;
+use super::observe::{Blind, Sight};
+use super::plan::{Blame, Container, Step};
+use super::settings::create_body;
+use super::ticket::Failure;
+use crate::activity::Leases;
+use crate::docker::{self, Created, Force, Removed, Retry};
+use crate::policy::Current;
+use crate::session::blueprint::{Blueprint, blueprint, container_name, user};
+use crate::session::lifecycle::{Aim, InUse};
+use crate::session::record::{Record, Spec, Status};
+use crate::store::CommitError;
+use crate::workspace::{Sidecar, WorkspaceError};
+
+/// How long a container has between the request to stop and its kill.
+///
+/// Its first process is an init that passes the request on, so only a command
+/// that ignores it costs the whole time.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How soon a removal that the engine is busy with is looked at again.
+const REMOVAL_POLL: Duration = Duration::from_millis(200);
+/// How soon a session that could not be taken exclusively is looked at again.
+const IDLE_POLL: Duration = Duration::from_millis(500);
+
+/// What follows an act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Look at the session again, at once.
+    Again,
+    /// Look at it again after this long.
+    After(Duration),
+    /// Look at it again when it is nudged, since somebody else has to act first.
+    OnNudge,
+    /// It is as it should be.
+    Rest,
+    /// Its record is gone.
+    Gone,
+}
+
+/// Everything that a pass knows of its session.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'p> {
+    /// What was asked for.
+    pub record: &'p Record,
+    /// What was last done.
+    pub status: &'p Status,
+    /// What was seen.
+    pub sight: &'p Sight,
+    /// What it should be.
+    pub aim: Aim,
+}
+
+/// Acts on the host.
+#[derive(Clone, Debug)]
+pub struct Executor {
+    /// The host.
+    pub host: Host,
+    /// What is written down on the way.
+    pub books: Books,
+    /// Which images are there.
+    pub images: Images,
+    /// Who uses what.
+    pub leases: Leases,
+    /// What the operator allows.
+    pub policy: Current,
+}
+
+impl Executor {
+    /// Does one step for a session.
+    pub async fn execute(&self, step: Step, case: Case<'_>) -> Result<Next, Failure> {
+        let Case { record, status, .. } = case;
+        match step {
+            Step::Settle => self.settle(case).await,
+            Step::LookAgain => Err(case.sight.blind.as_ref().map_or_else(
+                || Failure::Unavailable("the host could not be looked at".to_owned()),
+                unseen,
+            )),
+            Step::AwaitRemoval => Ok(Next::After(REMOVAL_POLL)),
+            Step::AwaitIdle => Ok(Next::After(IDLE_POLL)),
+            Step::AwaitRoom => Ok(Next::OnNudge),
+            Step::AwaitImage => {
+                self.await_image(&record.spec);
+                Ok(Next::OnNudge)
+            }
+            Step::MakeWorkspace => self.make_workspace(&record.spec).await,
+            Step::TakeKey => {
+                self.books.take_key(record, status).await.map_err(unwritten)?;
+                Ok(Next::Again)
+            }
+            Step::Create => self.create(record, status).await,
+            Step::Start => self.start(case).await,
+            Step::Unpause => {
+                self.engine_call(self.host.engine.unpause(container_id(case)?).await)?;
+                Ok(Next::Again)
+            }
+            Step::Stop => self.stop(case).await,
+            Step::RemoveContainer => self.remove_container(case).await,
+            Step::RemoveWorkspace => self.remove_workspace(case).await,
+            Step::RemoveUnusedWorkspace => self.remove_unused_workspace(&record.spec).await,
+            Step::Forget => self.forget(record).await,
+            Step::Park(reason) => {
+                let written = self.books.park(record, status, case.sight, reason).await;
+                written.map(|_| Next::Again).map_err(unwritten)
+            }
+            Step::Close(reason) => {
+                let Some(_exclusive) = self.leases.try_exclusive(&record.spec.id) else {
+                    return Ok(Next::After(IDLE_POLL));
+                };
+                let written = self.books.close(record, reason).await;
+                written.map(|_| Next::Again).map_err(unwritten)
+            }
+            Step::Fail(blame) => Err(self.blame(blame, record, status)),
+        }
+    }
+
+    /// Removes a container of ours that no record explains.
+    pub async fn remove_stray(&self, id: &str) -> Result<(), docker::Error> {
+        info!(container = id, "removing a container that no session owns");
+        self.host.engine.remove(id, Force::Yes).await.map(drop)
+    }
+
+    /// Fetches an image.
+    pub async fn fetch(&self, reference: &str) -> Result<(), docker::Error> {
+        if self.host.engine.image_inspect(reference).await?.is_none() {
+            info!(image = reference, "pulling");
+            self.host.engine.pull(reference).await?;
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, case: Case<'_>) -> Result<Next, Failure> {
+        self.books
+            .settle(case.record, case.status, case.sight, case.aim)
+            .await
+            .map_err(unwritten)?;
+        Ok(Next::Rest)
+    }
+
+    fn await_image(&self, spec: &Spec) {
+        if let Some(reference) = spec.runtime.ready_image() {
+            self.images.wait(reference, &spec.id);
+        }
+    }
+
+    async fn make_workspace(&self, spec: &Spec) -> Result<Next, Failure> {
+        let Some(workspaces) = &self.host.workspaces else {
+            return Ok(Next::Again);
+        };
+        let sidecar = Sidecar {
+            id: spec.id.clone(),
+            runtime: spec.alias.clone(),
+            tenant: spec.tenant.clone(),
+            nonce: spec.nonce.clone(),
+        };
+        let owner = user(spec, &self.policy.get());
+        Host::on_disk(workspaces, &spec.id, move |workspaces, _| {
+            workspaces.ensure(&sidecar, owner)
+        })
+        .await
+        .map_err(undone_on_disk)?;
+        Ok(Next::Again)
+    }
+
+    fn blueprint(&self, spec: &Spec) -> Result<Blueprint, Failure> {
+        let workspace = self
+            .host
+            .workspaces
+            .as_ref()
+            .map(|workspaces| workspaces.mounted(&spec.id));
+        blueprint(spec, &self.policy.get(), workspace.as_deref())
+            .map_err(|error| Failure::Refused(error.to_string()))
+    }
+
+    async fn create(&self, record: &Record, status: &Status) -> Result<Next, Failure> {
+        let spec = &record.spec;
+        let blueprint = self.blueprint(spec)?;
+        let key = status
+            .key
+            .as_ref()
+            .expect("a container is made only under a key on record");
+        // The sidecar has to name this opening, also beside files of an older one.
+        self.make_workspace(spec).await?;
+        let body = create_body(&blueprint, spec, &self.host.instance, key);
+        let name = container_name(&spec.id, key);
+        match self.engine_call(self.host.engine.create(&name, &body).await)? {
+            Created::New(_) => Ok(Next::Again),
+            // Ours from a call whose reply was lost, or somebody else's: look.
+            Created::NameTaken => Ok(Next::After(REMOVAL_POLL)),
+            Created::NoSuchImage => {
+                self.images.missing(&blueprint.image);
+                Ok(Next::Again)
+            }
+        }
+    }
+
+    async fn start(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let id = container_id(case)?;
+        self.make_workspace(&case.record.spec).await?;
+        match self.host.engine.start(id).await {
+            Ok(_) => Ok(Next::Again),
+            // It never ran, so nothing is lost with it, and it never will.
+            Err(error)
+                if error.is_poisoned_start()
+                    && case.sight.observed.container == Container::Created =>
+            {
+                self.engine_call(self.host.engine.remove(id, Force::Yes).await)?;
+                Ok(Next::Again)
+            }
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    async fn stop(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let session = &case.record.spec.id;
+        let exclusive = self.leases.try_exclusive(session);
+        let is_over = matches!(case.aim, Aim::Closed(_) | Aim::Gone);
+        if exclusive.is_none() && !is_over {
+            return Ok(Next::After(IDLE_POLL));
+        }
+        self.engine_call(self.host.engine.stop(container_id(case)?, STOP_GRACE).await)?;
+        Ok(Next::Again)
+    }
+
+    async fn remove_container(&self, case: Case<'_>) -> Result<Next, Failure> {
+        match self.engine_call(
+            self.host
+                .engine
+                .remove(container_id(case)?, Force::Yes)
+                .await,
+        )? {
+            Removed::Now | Removed::Gone => Ok(Next::Again),
+            Removed::InProgress => Ok(Next::After(REMOVAL_POLL)),
+        }
+    }
+
+    async fn remove_workspace(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let Some(workspaces) = &self.host.workspaces else {
+            return Ok(Next::Again);
+        };
+        let id = &case.record.spec.id;
+        let Some(exclusive) = self.leases.try_exclusive(id) else {
+            return Ok(Next::After(IDLE_POLL));
+        };
+        // What is removed is what this very intent gave up: under the lease no
+        // opening can be on its way that the record does not show.
+        let unchanged = self.books.store.record(id).is_some_and(|now| {
+            now.marks.generation == case.record.marks.generation && case.aim == Aim::Gone
+        });
+        if !unchanged {
+            return Ok(Next::Again);
+        }
+        Host::on_disk(workspaces, id, |workspaces, id| workspaces.remove(id))
+            .await
+            .map_err(undone_on_disk)?;
+        drop(exclusive);
+        Ok(Next::Again)
+    }
+
+    async fn remove_unused_workspace(&self, spec: &Spec) -> Result<Next, Failure> {
+        let Some(workspaces) = &self.host.workspaces else {
+            return Ok(Next::Again);
+        };
+        let Some(_exclusive) = self.leases.try_exclusive(&spec.id) else {
+            return Ok(Next::After(IDLE_POLL));
+        };
+        Host::on_disk(workspaces, &spec.id, |workspaces, id| {
+            workspaces.remove_unused(id)
+        })
+        .await
+        .map_err(undone_on_disk)?;
+        Ok(Next::Again)
+    }
+
+    async fn forget(&self, record: &Record) -> Result<Next, Failure> {
+        match self.books.forget(record).await.map_err(unwritten)? {
+            Written::Yes => {
+                self.leases.forget(&record.spec.id);
+                Ok(Next::Gone)
+            }
+            Written::Overtaken => Ok(Next::Again),
+        }
+    }
+
+    fn blame(&self, blame: Blame, record: &Record, status: &Status) -> Failure {
+        let spec = &record.spec;
+        match blame {
+            Blame::Image => {
+                let refused = spec
+                    .runtime
+                    .ready_image()
+                    .and_then(|reference| self.images.leave(reference, &spec.id));
+                refused.unwrap_or_else(|| match self.blueprint(spec) {
+                    Err(failure) => failure,
+                    Ok(print) => Failure::Refused(format!("image {} cannot be had", print.image)),
+                })
+            }
+            Blame::Name => {
+                let name = status.key.as_ref().map_or_else(
+                    || spec.id.to_string(),
+                    |key| container_name(&spec.id, key),
+                );
+                Failure::Refused(format!(
+                    "the name {name} is taken by a container that sandboxd does not manage; remove or rename it"
+                ))
+            }
+            Blame::Dead => Failure::Refused(
+                "its container is dead and holds the only copy of its files; remove it by hand, or purge the session"
+                    .to_owned(),
+            ),
+            Blame::Rival => Failure::Refused(format!(
+                "container {} works on the same workspace and is not managed by sandboxd; stop it first",
+                crate::session::blueprint::predecessor_name(&spec.id)
+            )),
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as one with the calls it wraps")]
+    fn engine_call<T>(&self, result: Result<T, docker::Error>) -> Result<T, Failure> {
+        result.map_err(|error| failure(&error))
+    }
+}
+
+/// The engine's id of the container that was seen.
+fn container_id<'p>(case: Case<'p>) -> Result<&'p str, Failure> {
+    case.sight
+        .container
+        .as_ref()
+        .map(|container| container.id.as_str())
+        .ok_or_else(|| Failure::Unavailable("its container was not seen".to_owned()))
+}
+
+/// Says what a failed engine call means for a session.
+pub fn failure(error: &docker::Error) -> Failure {
+    let text = chain(error);
+    if error.is_no_space() {
+        return Failure::NoSpace(text);
+    }
+    match (error.status(), error.retry()) {
+        (Some(_), Retry::Never) => Failure::Refused(text),
+        (Some(_), Retry::Backoff) => Failure::Engine(text),
+        (None, Retry::Never) => Failure::Refused(text),
+        (None, Retry::Backoff) => Failure::Unavailable(text),
+    }
+}
+
+fn unseen(blind: &Blind) -> Failure {
+    match blind {
+        Blind::Engine(error) => failure(error),
+        Blind::Disk(error) => Failure::Unavailable(chain(error)),
+    }
+}
+
+fn undone_on_disk(error: WorkspaceError) -> Failure {
+    let text = chain(&error);
+    if error.is_no_space() {
+        Failure::NoSpace(text)
+    } else {
+        Failure::Engine(text)
+    }
+}
+
+/// Says what a failed commit means for a session.
+pub fn unwritten(error: CommitError) -> Failure {
+    let text = chain(&error);
+    match error {
+        CommitError::NoSpace => Failure::NoSpace(text),
+        _ => Failure::Store(text),
+    }
+}
+
+/// Writes an error with its causes, as a caller or an operator reads it.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Tells whether a use is going on.
+pub fn in_use(leases: &Leases, id: &crate::id::SessionId) -> InUse {
+    if 0 < leases.count(id) {
+        InUse::Yes
+    } else {
+        InUse::No
+    }
+}

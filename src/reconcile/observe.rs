@@ -1,0 +1,208 @@
+//! Looks at one session on the host, and changes nothing.
+
+use tracing::warn;
+
+use super::host::Host;
+use super::images::Images;
+use super::plan::{
+    Container, Ending, Fate, Fit, Image, Life, Observed, Rival, Workspace,
+};
+use crate::docker::{self, Inspect, State};
+use crate::session::blueprint::{
+    LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, container_name, predecessor_name,
+};
+use crate::session::lifecycle::InUse;
+use crate::session::record::{Reason, Record, Spec, Status};
+use crate::workspace::Workspaces;
+
+/// What was seen of a session, for the decision and for acting on it.
+#[derive(Debug)]
+pub struct Sight {
+    /// What the decision looks at.
+    pub observed: Observed,
+    /// Where the only copy of the files is.
+    pub fate: Fate,
+    /// The container as the engine describes it, where it has one of ours.
+    pub container: Option<Inspect>,
+    /// Why something could not be seen.
+    pub blind: Option<Blind>,
+}
+
+/// Why something could not be seen.
+#[derive(Debug, thiserror::Error)]
+pub enum Blind {
+    /// The engine did not tell.
+    #[error(transparent)]
+    Engine(#[from] docker::Error),
+    /// The disk did not tell.
+    #[error(transparent)]
+    Disk(#[from] crate::workspace::WorkspaceError),
+}
+
+/// Looks at a session. What cannot be seen is unknown, which is never absent.
+pub async fn observe(
+    host: &Host,
+    images: &Images,
+    in_use: InUse,
+    record: &Record,
+    status: &Status,
+) -> Sight {
+    let spec = &record.spec;
+    let mut blind = None;
+    let (container, inspect) = match container(host, spec, status).await {
+        Ok(seen) => seen,
+        Err(error) => {
+            blind = Some(Blind::Engine(error));
+            (Container::Unknown, None)
+        }
+    };
+    let workspace = match &host.workspaces {
+        None => Workspace::Off,
+        Some(workspaces) => workspace(workspaces, record).await.unwrap_or_else(|error| {
+            blind = Some(Blind::Disk(error));
+            Workspace::Unknown
+        }),
+    };
+    let image = match spec.runtime.ready_image() {
+        Some(reference) => images.look(reference, &spec.id),
+        None => Image::Refused,
+    };
+    let rival = match container {
+        Container::Unmade | Container::Created | Container::Stopped(..) => {
+            match rival(host, spec, workspace).await {
+                Ok(rival) => rival,
+                Err(error) => {
+                    blind = Some(Blind::Engine(error));
+                    Rival::None
+                }
+            }
+        }
+        Container::Unknown
+        | Container::Keyless
+        | Container::Lost
+        | Container::Foreign
+        | Container::Running(_)
+        | Container::Paused
+        | Container::Dead
+        | Container::Removing => Rival::None,
+    };
+    // A rival that could not be looked for is as good as unseen: the whole
+    // picture is then unknown.
+    let container = match (&blind, rival) {
+        (Some(Blind::Engine(_)), _) => Container::Unknown,
+        (Some(Blind::Disk(_)) | None, _) => container,
+    };
+    Sight {
+        observed: Observed {
+            container,
+            workspace,
+            image,
+            in_use,
+            rival,
+        },
+        fate: fate(host, inspect.as_ref()),
+        container: inspect,
+        blind,
+    }
+}
+
+async fn container(
+    host: &Host,
+    spec: &Spec,
+    status: &Status,
+) -> Result<(Container, Option<Inspect>), docker::Error> {
+    let Some(key) = &status.key else {
+        return Ok((Container::Keyless, None));
+    };
+    let name = container_name(&spec.id, key);
+    let wanted = status.container.as_deref().unwrap_or(&name);
+    let Some(inspect) = host.engine.inspect(wanted).await? else {
+        let missing = match status.container {
+            Some(_) => Container::Lost,
+            None => Container::Unmade,
+        };
+        return Ok((missing, None));
+    };
+    let label = |name: &str| inspect.labels.get(name).map(String::as_str);
+    let is_ours = label(LABEL_INSTANCE) == Some(host.instance.as_str())
+        && label(LABEL_KEY) == Some(key.as_str());
+    if !is_ours {
+        warn!(session = %spec.id, container = %inspect.name, "a container of somebody else has this name");
+        return Ok((Container::Foreign, None));
+    }
+    let fit = if label(LABEL_RUNTIME) == Some(spec.alias.as_str()) {
+        Fit::Same
+    } else {
+        Fit::Other
+    };
+    let life = if status.started_at.is_some() && status.started_at == inspect.started_at {
+        Life::Known
+    } else {
+        Life::New
+    };
+    let ending = if inspect.oom_killed {
+        Ending::Oom
+    } else {
+        Ending::Ended
+    };
+    let seen = match inspect.state {
+        State::Created => Container::Created,
+        State::Running | State::Restarting => Container::Running(life),
+        State::Paused => Container::Paused,
+        State::Removing => Container::Removing,
+        State::Exited => Container::Stopped(fit, ending),
+        State::Dead => Container::Dead,
+    };
+    Ok((seen, Some(inspect)))
+}
+
+async fn workspace(
+    workspaces: &Workspaces,
+    record: &Record,
+) -> Result<Workspace, crate::workspace::WorkspaceError> {
+    let failed_start = record
+        .marks
+        .closed
+        .as_ref()
+        .is_some_and(|closed| closed.reason == Reason::StartFailed);
+    Host::on_disk(workspaces, &record.spec.id, move |workspaces, id| {
+        if !workspaces.exists(id)? {
+            Ok(Workspace::Absent)
+        } else if failed_start && workspaces.is_unused(id)? {
+            Ok(Workspace::Unused)
+        } else {
+            Ok(Workspace::Ready)
+        }
+    })
+    .await
+}
+
+/// Looks for a container of the predecessor that works on the same files.
+async fn rival(host: &Host, spec: &Spec, workspace: Workspace) -> Result<Rival, docker::Error> {
+    match workspace {
+        Workspace::Off | Workspace::Absent => return Ok(Rival::None),
+        Workspace::Unknown | Workspace::Ready | Workspace::Unused => {}
+    }
+    let found = host.engine.inspect(&predecessor_name(&spec.id)).await?;
+    let runs = found.is_some_and(|rival| {
+        !rival.labels.contains_key(LABEL_INSTANCE)
+            && matches!(
+                rival.state,
+                State::Running | State::Paused | State::Restarting
+            )
+    });
+    Ok(if runs { Rival::Running } else { Rival::None })
+}
+
+/// Tells where the only copy of the files is: a container that was made with a
+/// workspace has them outside, whatever the configuration says today.
+fn fate(host: &Host, container: Option<&Inspect>) -> Fate {
+    let mounted = match container {
+        Some(container) => container
+            .mounts
+            .iter()
+            .any(|mount| mount.kind == "bind" && mount.source.ends_with("/workspace")),
+        None => host.workspaces.is_some(),
+    };
+    if mounted { Fate::Durable } else { Fate::Unique }
+}

@@ -1,0 +1,277 @@
+//! Looks at one key and brings it one or more steps closer to what it should be.
+
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use super::backoff::rest;
+use super::execute::{Case, Executor, Next, failure, in_use, unwritten};
+use super::key::Key;
+use super::observe::{Sight, observe};
+use super::plan::{Container, Progress, Room, Step, next_step};
+use super::residents::Residents;
+use super::ticket::{Failure, Outcome, Tickets};
+use super::work::Work;
+use crate::activity::Leases;
+use crate::clock::Timestamp;
+use crate::id::SessionId;
+use crate::policy::Policy;
+use crate::session::lifecycle::{Activity, Aim, aim};
+use crate::session::record::{Marks, Reason, Record, Status};
+
+/// One look at a session takes at most so many steps before others have a turn.
+pub const STEPS_MAX: usize = 16;
+
+/// Passes over keys; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Passes {
+    /// Acts on the host.
+    pub executor: Executor,
+    /// Who waits for what becomes of an intent.
+    pub tickets: Tickets,
+    /// Who has a place.
+    pub residents: Residents,
+    /// Where keys wait for their next pass.
+    pub work: Work,
+    /// Idleness counts from here at the earliest.
+    pub started: Timestamp,
+}
+
+/// What a session was seen to be and should be, in one moment.
+struct Moment {
+    record: Record,
+    status: Status,
+    sight: Sight,
+    aim: Aim,
+    deadline: Option<Timestamp>,
+}
+
+impl Passes {
+    /// Makes one pass over a key, and says when it wants the next.
+    pub async fn pass(&self, key: &Key) -> Option<Timestamp> {
+        match key {
+            Key::Session(id) => {
+                let lookers = self.tickets.begin(id);
+                let again = self.session(id).await;
+                lookers.end();
+                again
+            }
+            Key::Image(reference) => self.image(reference).await,
+        }
+    }
+
+    async fn session(&self, id: &SessionId) -> Option<Timestamp> {
+        for _ in 0..STEPS_MAX {
+            let Some(moment) = self.look(id).await else {
+                self.gone(id);
+                return None;
+            };
+            let Moment { record, status, .. } = &moment;
+            let step = self.decide(&moment);
+            debug!(session = %id, aim = moment.aim.as_str(), ?step, seen = ?moment.sight.observed, "next step");
+            let case = Case {
+                record,
+                status,
+                sight: &moment.sight,
+                aim: moment.aim,
+            };
+            match self.executor.execute(step, case).await {
+                Ok(Next::Again) => {}
+                Ok(Next::After(span)) => return Some(self.now().plus(span)),
+                Ok(Next::OnNudge) => {
+                    self.await_nudge(step, record);
+                    return moment.deadline;
+                }
+                Ok(Next::Rest) => {
+                    self.at_rest(&moment);
+                    return moment.deadline;
+                }
+                Ok(Next::Gone) => {
+                    self.gone(id);
+                    return None;
+                }
+                Err(failure) => return self.failed(&moment, step, failure).await,
+            }
+        }
+        // Everybody else first; then it goes on from where it is.
+        Some(self.now())
+    }
+
+    async fn look(&self, id: &SessionId) -> Option<Moment> {
+        let store = &self.executor.books.store;
+        let record = store.record(id)?;
+        let status = store.status(id).map(|status| (*status).clone());
+        let status = status.unwrap_or_default();
+        let used = in_use(&self.executor.leases, id);
+        let sight = observe(
+            &self.executor.host,
+            &self.executor.images,
+            used,
+            &record,
+            &status,
+        )
+        .await;
+        let policy = self.executor.policy.get();
+        let activity = activity(&self.executor.leases, id, &record.marks, self.started);
+        let (aim, deadline) = aim(&record.marks, &policy.lifetimes, activity, self.now());
+        Some(Moment {
+            record: (*record).clone(),
+            status,
+            sight,
+            aim,
+            deadline,
+        })
+    }
+
+    fn decide(&self, moment: &Moment) -> Step {
+        let Moment {
+            record,
+            status,
+            sight,
+            aim,
+            ..
+        } = moment;
+        let progress = if record.marks.generation <= status.reached {
+            Progress::Reached
+        } else {
+            Progress::Pending
+        };
+        let room = self.room(&record.spec.id, *aim, progress, sight.observed.container);
+        next_step(*aim, sight.fate, progress, sight.observed, room)
+    }
+
+    /// Sees to it that a place is held by whoever runs or is about to.
+    fn room(&self, id: &SessionId, aim: Aim, progress: Progress, seen: Container) -> Room {
+        match (seen, aim, progress) {
+            (Container::Running(_) | Container::Paused, _, _) => {
+                self.residents.note(id);
+                Room::Free
+            }
+            // It may run for all we know: its place stays as it is.
+            (Container::Unknown | Container::Removing, _, _) => Room::Free,
+            (_, Aim::Running, Progress::Pending) => {
+                let policy = self.executor.policy.get();
+                self.residents.claim(id, policy.capacity.max_sessions)
+            }
+            (_, _, _) => {
+                self.release(id);
+                Room::Free
+            }
+        }
+    }
+
+    fn release(&self, id: &SessionId) {
+        for waiting in self.residents.release(id) {
+            self.work.nudge_session(&waiting);
+        }
+    }
+
+    fn await_nudge(&self, step: Step, record: &Record) {
+        if step == Step::AwaitImage {
+            self.release(&record.spec.id);
+            if let Some(reference) = record.spec.runtime.ready_image() {
+                self.work.nudge(Key::Image(reference.to_owned()));
+            }
+        }
+    }
+
+    fn at_rest(&self, moment: &Moment) {
+        let marks = &moment.record.marks;
+        let id = &moment.record.spec.id;
+        if moment.status.reached < marks.generation {
+            info!(session = %id, phase = moment.aim.as_str(), "settled");
+        }
+        self.tickets
+            .settle(id, marks.generation, &Outcome::Reached);
+    }
+
+    fn gone(&self, id: &SessionId) {
+        self.release(id);
+        self.tickets.settle(id, u64::MAX, &Outcome::Gone);
+    }
+
+    /// Writes a failure down, tells who waits, and says when to try again.
+    async fn failed(&self, moment: &Moment, step: Step, why: Failure) -> Option<Timestamp> {
+        let Moment {
+            record,
+            status,
+            aim,
+            ..
+        } = moment;
+        let id = &record.spec.id;
+        warn!(session = %id, ?step, error = %why, "a step failed");
+        let books = &self.executor.books;
+        // Whoever opened it is told now and may ask again; a session that never
+        // ran must not come up later behind its caller's back.
+        let is_stillborn = *aim == Aim::Running && status.incarnation == 0;
+        let written = if is_stillborn {
+            books
+                .close(record, Reason::StartFailed)
+                .await
+                .map(|_| status.attempts + 1)
+        } else {
+            books.fail(record, status, &why.to_string()).await
+        };
+        let outcome = Outcome::Failed(why);
+        self.tickets.settle(id, record.marks.generation, &outcome);
+        match written {
+            Ok(_) if is_stillborn => Some(self.now()),
+            Ok(attempts) => Some(self.now().plus(rest(attempts))),
+            Err(error) => {
+                warn!(session = %id, error = %unwritten(error), "the failure could not be written down");
+                Some(self.now().plus(rest(status.attempts + 1)))
+            }
+        }
+    }
+
+    async fn image(&self, reference: &str) -> Option<Timestamp> {
+        let images = &self.executor.images;
+        let (waiting, again) = match self.executor.fetch(reference).await {
+            Ok(()) => (images.ready(reference), None),
+            Err(error) => {
+                let why = failure(&error);
+                warn!(image = reference, error = %why, "an image could not be had");
+                let again = match why {
+                    Failure::Unavailable(_) | Failure::Engine(_) | Failure::NoSpace(_) => {
+                        Some(self.now().plus(IMAGE_REST))
+                    }
+                    Failure::Refused(_) | Failure::Store(_) => None,
+                };
+                (images.refused(reference, why), again)
+            }
+        };
+        for id in waiting {
+            self.work.nudge_session(&id);
+        }
+        again
+    }
+
+    fn now(&self) -> Timestamp {
+        self.executor.books.clock.now()
+    }
+}
+
+/// How long an image that could not be fetched rests; who needs it asks sooner.
+const IMAGE_REST: Duration = Duration::from_mins(5);
+
+/// What is known of a session's use, with idleness counted from the daemon's
+/// start at the earliest.
+pub fn activity(leases: &Leases, id: &SessionId, marks: &Marks, started: Timestamp) -> Activity {
+    let noted = leases.last_used(id).unwrap_or(Timestamp::ZERO);
+    Activity {
+        last_used: marks.last_used.max(noted).max(started),
+        now: in_use(leases, id),
+    }
+}
+
+/// Returns what a session should be, as its records have it, and when that changes.
+pub fn aim_on_record(
+    passes: &Passes,
+    policy: &Policy,
+    record: &Record,
+    now: Timestamp,
+) -> (Aim, Option<Timestamp>) {
+    let leases = &passes.executor.leases;
+    let activity = activity(leases, &record.spec.id, &record.marks, passes.started);
+    aim(&record.marks, &policy.lifetimes, activity, now)
+}

@@ -1,0 +1,145 @@
+//! Compares everything on record with one listing of the engine's containers.
+//!
+//! The listing only says which keys to look at. Nothing is changed on its word
+//! but strays, and those only on the word of two complete ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tracing::{error, warn};
+
+use super::key::Key;
+use super::pass::{Passes, aim_on_record};
+use super::strays::{Suspects, judge};
+use crate::docker::{self, Label, State, Summary};
+use crate::policy::Policy;
+use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY};
+use crate::session::lifecycle::Aim;
+use crate::session::record::{Record, Status};
+
+/// Goes through everything; remembers suspects from one pass to the next.
+#[derive(Debug)]
+pub struct Resync {
+    passes: Passes,
+    orphan_grace: Duration,
+    suspects: Suspects,
+}
+
+impl Resync {
+    /// Makes a resync that lets strays be for `orphan_grace`.
+    pub fn new(passes: Passes, orphan_grace: Duration) -> Self {
+        Self {
+            passes,
+            orphan_grace,
+            suspects: Suspects::new(),
+        }
+    }
+
+    /// Queues every session that has something to do, now or at its deadline.
+    ///
+    /// # Errors
+    /// The engine gave no complete listing. Deadlines are queued all the same.
+    pub async fn run(&mut self) -> Result<(), docker::Error> {
+        self.queue_deadlines();
+        let host = &self.passes.executor.host;
+        let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
+        let listed = host.engine.list(&label).await?;
+        self.queue_surprises(&listed);
+        self.sweep_strays(&listed).await
+    }
+
+    fn queue_deadlines(&self) {
+        let passes = &self.passes;
+        let policy = passes.executor.policy.get();
+        let store = &passes.executor.books.store;
+        let now = passes.executor.books.clock.now();
+        for record in store.records() {
+            let (aim, deadline) = aim_on_record(passes, &policy, &record, now);
+            let status = store.status(&record.spec.id);
+            let reached = status.is_some_and(|status| record.marks.generation <= status.reached);
+            let key = Key::Session(record.spec.id.clone());
+            let is_due = !reached || matches!(aim, Aim::Over(_) | Aim::Gone);
+            if is_due {
+                passes.work.nudge(key);
+            } else if let Some(deadline) = deadline {
+                passes.work.at(key, deadline);
+            }
+        }
+    }
+
+    fn queue_surprises(&self, listed: &[Summary]) {
+        let passes = &self.passes;
+        let policy = passes.executor.policy.get();
+        let store = &passes.executor.books.store;
+        let now = passes.executor.books.clock.now();
+        let by_key: BTreeMap<&str, State> = listed
+            .iter()
+            .filter_map(|line| Some((line.labels.get(LABEL_KEY)?.as_str(), line.state)))
+            .collect();
+        for record in store.records() {
+            let (aim, _) = aim_on_record(passes, &policy, &record, now);
+            let status = store.status(&record.spec.id);
+            let seen = status
+                .as_deref()
+                .and_then(|status| status.key.as_ref())
+                .and_then(|key| by_key.get(key.as_str()).copied());
+            if is_surprising(aim, seen, &record, status.as_deref()) {
+                passes.work.nudge_session(&record.spec.id);
+            } else if seen == Some(State::Running) {
+                passes.residents.note(&record.spec.id);
+            }
+        }
+    }
+
+    async fn sweep_strays(&mut self, listed: &[Summary]) -> Result<(), docker::Error> {
+        let passes = &self.passes;
+        let store = &passes.executor.books.store;
+        let keys: BTreeSet<String> = store
+            .records()
+            .iter()
+            .filter_map(|record| store.status(&record.spec.id)?.key.clone())
+            .map(String::from)
+            .collect();
+        let all: BTreeSet<String> = listed.iter().map(|line| line.id.clone()).collect();
+        let explained: BTreeSet<String> = listed
+            .iter()
+            .filter(|line| {
+                line.labels
+                    .get(LABEL_KEY)
+                    .is_some_and(|key| keys.contains(key))
+            })
+            .map(|line| line.id.clone())
+            .collect();
+        let now = passes.executor.books.clock.now();
+        let verdict = judge(&all, &explained, &self.suspects, self.orphan_grace, now);
+        if 0 < verdict.held_back {
+            error!(
+                strays = verdict.held_back,
+                containers = all.len(),
+                "more than a fifth of all containers belong to no session: none is removed; is the store complete?"
+            );
+        }
+        for id in &verdict.remove {
+            if let Err(error) = passes.executor.remove_stray(id).await {
+                warn!(container = %id, %error, "a stray container could not be removed");
+            }
+        }
+        self.suspects = verdict.suspects;
+        Ok(())
+    }
+}
+
+/// Whether a listing shows something else than the record expects.
+fn is_surprising(aim: Aim, seen: Option<State>, record: &Record, status: Option<&Status>) -> bool {
+    let reached = status.is_some_and(|status| record.marks.generation <= status.reached);
+    let running = match seen {
+        Some(State::Running | State::Paused | State::Restarting) => true,
+        Some(State::Created | State::Removing | State::Exited | State::Dead) | None => false,
+    };
+    let wanted = match aim {
+        Aim::Running => seen == Some(State::Running),
+        Aim::Parked(_) | Aim::Closed(_) => !running,
+        Aim::Over(_) | Aim::Gone => false,
+    };
+    !reached || !wanted
+}
