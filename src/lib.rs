@@ -16,4 +16,5 @@ pub mod policy;
 pub mod session;
 
 // Adapters: one outside thing each; they do not know one another.
+pub mod cgroup;
 pub mod docker;

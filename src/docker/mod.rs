@@ -20,6 +20,7 @@ pub mod frames;
 pub mod images;
 pub mod inspect;
 pub mod spec;
+pub mod stats;
 pub mod version;
 
 mod body;
