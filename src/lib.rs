@@ -17,11 +17,18 @@ pub mod session;
 
 // Adapters: one outside thing each; they do not know one another.
 pub mod activity;
+pub mod cgroup;
 pub mod docker;
+pub mod store;
 pub mod workspace;
 
-// Engines: what makes the host as it should be.
+// Engines: what makes the host as it should be, and runs things in it.
 pub mod reconcile;
+pub mod sandbox;
 
 // What a caller may ask, without HTTP.
 pub mod control;
+
+// Edges: how the outside reaches all of it.
+pub mod cli;
+pub mod client;

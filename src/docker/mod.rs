@@ -14,13 +14,17 @@ pub mod containers;
 pub mod endpoint;
 pub mod engine;
 pub mod error;
+pub mod events;
 pub mod exec;
 pub mod frames;
+pub mod images;
 pub mod inspect;
 pub mod spec;
+pub mod stats;
 pub mod version;
 
 mod body;
+mod lines;
 mod path;
 #[cfg(test)]
 mod testing;

@@ -1,2 +1,4 @@
 //! Integration tests.
 #![forbid(unsafe_code)]
+
+mod engine;
