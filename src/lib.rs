@@ -14,3 +14,6 @@ pub mod wire;
 // Decisions: pure, `now` is an argument.
 pub mod policy;
 pub mod session;
+
+// Adapters: one outside thing each; they do not know one another.
+pub mod store;
