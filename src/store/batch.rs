@@ -1,0 +1,100 @@
+//! Describes changes that are committed together or not at all.
+
+use crate::clock::Timestamp;
+use crate::id::SessionId;
+use crate::session::record::{Event, Record, Status};
+
+/// Changes of the largest batch.
+pub const BATCH_OPS_MAX: usize = 1_024;
+
+/// What a batch expects of a record before it replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// There is none.
+    Absent,
+    /// There is one of this generation; the new one has a higher one.
+    Generation(u64),
+}
+
+/// Changes that are committed together or not at all, in the order of the calls.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub(super) ops: Vec<Op>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    PutRecord(Box<Record>, Expect),
+    PutStatus(SessionId, Box<Status>),
+    Touch(SessionId, Timestamp),
+    Forget(SessionId),
+    Event(Option<SessionId>, Box<Event>),
+    PutTokenKeyId(String),
+    PutEngineId(String),
+}
+
+impl Batch {
+    /// Makes a batch that changes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Inserts or replaces a record; the batch fails where `expect` does not hold.
+    #[must_use]
+    pub fn put_record(self, record: Record, expect: Expect) -> Self {
+        self.with(Op::PutRecord(Box::new(record), expect))
+    }
+
+    /// Replaces the status of a session; without effect when it has no record.
+    #[must_use]
+    pub fn put_status(self, id: &SessionId, status: Status) -> Self {
+        self.with(Op::PutStatus(id.clone(), Box::new(status)))
+    }
+
+    /// Says when a session was last used; without effect when it has no record.
+    ///
+    /// The generation stays. A touch is flushed as an event is, not synced.
+    #[must_use]
+    pub fn touch(self, id: &SessionId, last_used: Timestamp) -> Self {
+        self.with(Op::Touch(id.clone(), last_used))
+    }
+
+    /// Removes the record of a session, its status and its events, if there are any.
+    #[must_use]
+    pub fn forget(self, id: &SessionId) -> Self {
+        self.with(Op::Forget(id.clone()))
+    }
+
+    /// Appends to the log of a session, or to that of the service.
+    ///
+    /// Without effect when the session has no record: its log went with it.
+    #[must_use]
+    pub fn event(self, session: Option<&SessionId>, event: Event) -> Self {
+        self.with(Op::Event(session.cloned(), Box::new(event)))
+    }
+
+    /// Writes down which token key the store belongs to.
+    #[must_use]
+    pub fn put_key_id(self, id: String) -> Self {
+        self.with(Op::PutTokenKeyId(id))
+    }
+
+    /// Writes down which engine the containers live on.
+    #[must_use]
+    pub fn put_engine_id(self, id: String) -> Self {
+        self.with(Op::PutEngineId(id))
+    }
+
+    fn with(mut self, op: Op) -> Self {
+        self.ops.push(op);
+        self
+    }
+}
+
+/// What a committed batch was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// The sequence number of each [`Batch::event`], in the order of the calls;
+    /// `None` for one whose session has no record.
+    pub seqs: Vec<Option<u64>>,
+}

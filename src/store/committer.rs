@@ -1,0 +1,320 @@
+//! Commits batches in groups, one after the other, and reopens the database when it
+//! fails.
+//!
+//! Everybody queued while one flush runs shares the next. After any fault the
+//! handle is dropped, since the engine refuses every later write on it, and a
+//! fresh one is opened and brought back to what was acknowledged.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::{error, info, warn};
+
+use super::ballast::Ballast;
+use super::batch::{Batch, Committed};
+use super::database::Database;
+use super::error::{CommitError, Fault};
+use super::handle::{Shared, read, write};
+use super::health::Health;
+use super::lock::Lock;
+use super::probe::Probe;
+use super::restore::restore;
+use super::stage::Staged;
+use super::writes::{Durability, Writes};
+use crate::clock::{Clock, Timestamp};
+
+/// Batches that may wait for the committer; further callers wait to queue.
+pub const COMMIT_QUEUE_MAX: usize = 1_024;
+/// Batches that share one flush.
+const GROUP_MAX: usize = 256;
+/// Attempts at one group before its callers are told.
+const ATTEMPTS_MAX: u32 = 3;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
+const REOPEN_PAUSE_MIN: Duration = Duration::from_millis(250);
+const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often to look whether there is space for the reserve again.
+const RESERVE_PAUSE: Duration = Duration::from_secs(2);
+
+/// What the committer is asked for.
+#[derive(Debug)]
+pub(super) enum Request {
+    Commit(Waiting),
+    Close(oneshot::Sender<Result<(), Fault>>),
+}
+
+/// A batch and whoever waits for it.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) batch: Batch,
+    pub(super) reply: oneshot::Sender<Result<Committed, CommitError>>,
+    /// The batch's place in the queue.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+/// How the database is opened, the first time and again.
+#[derive(Debug)]
+pub(super) struct Recipe {
+    pub(super) database_dir: PathBuf,
+    pub(super) probe: Probe,
+    pub(super) probe_deadline: Duration,
+}
+
+/// The one that writes.
+pub(super) struct Committer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) requests: Receiver<Request>,
+    pub(super) recipe: Recipe,
+    pub(super) ballast: Ballast,
+    pub(super) clock: Clock,
+    pub(super) outage: Option<Outage>,
+    /// The claim on the state directory ends after the database is closed.
+    pub(super) lock: Lock,
+}
+
+/// A fault that still stands.
+#[derive(Debug)]
+pub(super) struct Outage {
+    fault: Fault,
+    pause: Duration,
+    retry_at: Timestamp,
+}
+
+enum Wake {
+    Group(Vec<Waiting>, Option<oneshot::Sender<Result<(), Fault>>>),
+    Close(oneshot::Sender<Result<(), Fault>>),
+    Tick,
+    Abandoned,
+}
+
+impl Committer {
+    /// Commits until the store is closed or dropped.
+    pub(super) fn run(mut self) {
+        self.report();
+        loop {
+            match self.next() {
+                Wake::Group(group, None) => self.commit(group),
+                Wake::Group(group, Some(closing)) => {
+                    self.commit(group);
+                    return self.close(Some(closing));
+                }
+                Wake::Close(closing) => return self.close(Some(closing)),
+                Wake::Tick => self.tend(),
+                Wake::Abandoned => return self.close(None),
+            }
+        }
+    }
+
+    fn next(&self) -> Wake {
+        let first = match self.pause() {
+            None => self.requests.recv().map_err(|_| Wake::Abandoned),
+            Some(pause) => self
+                .requests
+                .recv_timeout(pause)
+                .map_err(|error| match error {
+                    RecvTimeoutError::Timeout => Wake::Tick,
+                    RecvTimeoutError::Disconnected => Wake::Abandoned,
+                }),
+        };
+        let mut group = match first {
+            Ok(Request::Commit(waiting)) => vec![waiting],
+            Ok(Request::Close(closing)) => return Wake::Close(closing),
+            Err(wake) => return wake,
+        };
+        while group.len() < GROUP_MAX {
+            match self.requests.try_recv() {
+                Ok(Request::Commit(waiting)) => group.push(waiting),
+                Ok(Request::Close(closing)) => return Wake::Group(group, Some(closing)),
+                // Nobody else is waiting; who has left is noticed next time.
+                Err(_) => break,
+            }
+        }
+        Wake::Group(group, None)
+    }
+
+    /// Returns how long to wait for a request before looking after ourselves; a
+    /// healthy store waits without waking up.
+    fn pause(&self) -> Option<Duration> {
+        let outage = self.outage.as_ref().map(|outage| outage.pause);
+        let reserve = (!self.ballast.is_kept()).then_some(RESERVE_PAUSE);
+        outage.or(reserve)
+    }
+
+    fn commit(&mut self, group: Vec<Waiting>) {
+        let mut staged = Staged::default();
+        let mut outcomes = Vec::with_capacity(group.len());
+        {
+            let mirror = read(&self.shared.mirror);
+            for waiting in group {
+                let max = self.shared.events_per_log_max;
+                let outcome = staged.add(&mirror, waiting.batch, max);
+                outcomes.push((waiting.reply, outcome));
+            }
+        }
+        let Staged {
+            changes,
+            writes,
+            durability,
+        } = staged;
+        if !writes.is_empty() {
+            if let Err(fault) = self.persist(&writes, durability) {
+                for (reply, _) in outcomes {
+                    answer(reply, Err(fault.clone().into()));
+                }
+                return;
+            }
+            write(&self.shared.mirror).absorb(changes);
+        }
+        for (reply, outcome) in outcomes {
+            answer(reply, outcome);
+        }
+    }
+
+    /// Writes until it succeeds or the attempts are used up.
+    fn persist(&mut self, writes: &Writes, durability: Durability) -> Result<(), Fault> {
+        if let Some(outage) = &self.outage
+            && self.clock.now() < outage.retry_at
+        {
+            return Err(outage.fault.clone());
+        }
+        let mut attempt = 1;
+        loop {
+            let Err(fault) = self.attempt(writes, durability) else {
+                self.recovered();
+                return Ok(());
+            };
+            self.suffer(fault.clone());
+            if ATTEMPTS_MAX <= attempt {
+                return Err(fault);
+            }
+            thread::sleep(ATTEMPT_PAUSE * attempt);
+            attempt += 1;
+        }
+    }
+
+    fn attempt(&self, writes: &Writes, durability: Durability) -> Result<(), Fault> {
+        self.ensure_open()?;
+        match &*read(&self.shared.database) {
+            Some(database) => database.apply(writes, durability),
+            None => Err(Fault::Io("the store is not open".to_owned())),
+        }
+    }
+
+    /// Opens the database again if a fault has closed it.
+    fn ensure_open(&self) -> Result<(), Fault> {
+        if read(&self.shared.database).is_some() {
+            return Ok(());
+        }
+        let recipe = &self.recipe;
+        recipe
+            .probe
+            .run(&recipe.database_dir, recipe.probe_deadline)?;
+        let database = Database::open(&recipe.database_dir)?;
+        let restored = restore(&database, &read(&self.shared.mirror), self.clock.now());
+        match restored {
+            Ok(changes) => {
+                write(&self.shared.mirror).absorb(changes);
+                *write(&self.shared.database) = Some(database);
+                Ok(())
+            }
+            Err(fault) => {
+                database.close();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Takes note of a fault and lets go of the poisoned handle.
+    fn suffer(&mut self, fault: Fault) {
+        if let Some(database) = write(&self.shared.database).take() {
+            database.close();
+        }
+        if fault == Fault::NoSpace {
+            self.ballast.spend();
+        }
+        let pause = if let Some(outage) = &self.outage {
+            REOPEN_PAUSE_MAX.min(outage.pause * 2)
+        } else {
+            warn!(%fault, "the store takes no writes");
+            REOPEN_PAUSE_MIN
+        };
+        self.outage = Some(Outage {
+            fault,
+            pause,
+            retry_at: self.clock.now().plus(pause),
+        });
+        self.report();
+    }
+
+    fn recovered(&mut self) {
+        if self.outage.take().is_some() {
+            info!("the store takes writes again");
+            self.report();
+        }
+    }
+
+    /// Tries to end an outage, and to have a reserve again.
+    fn tend(&mut self) {
+        if self.outage.is_some() {
+            match self.ensure_open() {
+                Ok(()) => self.recovered(),
+                Err(fault) => self.suffer(fault),
+            }
+        }
+        if self.outage.is_none() && !self.ballast.is_kept() {
+            self.ballast.remake();
+            self.report();
+        }
+    }
+
+    /// Publishes how the store is.
+    fn report(&self) {
+        let health = match &self.outage {
+            Some(outage) => Health::degraded(&outage.fault.to_string()),
+            None if self.ballast.is_kept() => Health::Ok,
+            None => Health::degraded("little space is left on the file system of the store"),
+        };
+        let mut published = write(&self.shared.health);
+        if *published != health {
+            *published = health;
+        }
+    }
+
+    fn close(self, closing: Option<oneshot::Sender<Result<(), Fault>>>) {
+        let database = write(&self.shared.database).take();
+        let synced = match database {
+            // Events and uses were flushed only.
+            Some(database) => {
+                let synced = database.sync();
+                database.close();
+                synced
+            }
+            None => Ok(()),
+        };
+        *write(&self.shared.health) = Health::degraded("the store is closed");
+        drop(self.lock);
+        match closing {
+            Some(closing) => {
+                if let Err(Err(fault)) = closing.send(synced) {
+                    error!(%fault, "the last sync of the store failed");
+                }
+            }
+            None => {
+                if let Err(fault) = synced {
+                    error!(%fault, "the last sync of the store failed");
+                }
+            }
+        }
+    }
+}
+
+fn answer(
+    reply: oneshot::Sender<Result<Committed, CommitError>>,
+    outcome: Result<Committed, CommitError>,
+) {
+    // The caller may have gone; what it asked for stands all the same.
+    drop(reply.send(outcome));
+}

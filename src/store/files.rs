@@ -1,0 +1,77 @@
+//! Makes, renames and syncs the files around the database.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use super::error::OpenError;
+use crate::clock::Timestamp;
+
+/// Sibling names tried when one with the same date is taken.
+const SIBLINGS_MAX: u32 = 100;
+
+/// Makes an error about a file.
+pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::NoSpace,
+        _ => OpenError::Io {
+            doing,
+            path: path.to_owned(),
+            source,
+        },
+    }
+}
+
+/// Creates a directory for us alone, with its parents, unless it is there.
+pub(super) fn create_dir(path: &Path) -> Result<(), OpenError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(failed("create the directory", path))
+}
+
+/// Waits until the entries of a directory are on the disk.
+pub(super) fn sync_dir(path: &Path) -> Result<(), OpenError> {
+    File::open(path)
+        .and_then(|dir| dir.sync_all())
+        .map_err(failed("sync the directory", path))
+}
+
+/// Waits until the files right below a directory, and their names, are on the disk.
+pub(super) fn sync_files(dir: &Path) -> Result<(), OpenError> {
+    let sync_each = || -> io::Result<()> {
+        for entry in fs::read_dir(dir)? {
+            File::open(entry?.path())?.sync_all()?;
+        }
+        Ok(())
+    };
+    sync_each().map_err(failed("sync the files of", dir))?;
+    sync_dir(dir)
+}
+
+/// Renames `store` to a dated name beside it and returns that name.
+pub(super) fn set_aside(store: &Path, now: Timestamp) -> Result<PathBuf, OpenError> {
+    let date: String = now.to_string().chars().take(19).collect();
+    let date = date.replace(':', "-");
+    for n in 1..=SIBLINGS_MAX {
+        let suffix = if n == 1 {
+            String::new()
+        } else {
+            format!(".{n}")
+        };
+        let aside = store.with_file_name(format!("store.corrupt-{date}Z{suffix}"));
+        if fs::symlink_metadata(&aside).is_ok() {
+            continue;
+        }
+        fs::rename(store, &aside).map_err(failed("set aside", store))?;
+        if let Some(parent) = store.parent() {
+            sync_dir(parent)?;
+        }
+        return Ok(aside);
+    }
+    Err(failed("set aside", store)(io::Error::from(
+        io::ErrorKind::AlreadyExists,
+    )))
+}

@@ -1,0 +1,320 @@
+//! Offers the store to the rest of the program: commits, and reads from memory.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::{Semaphore, oneshot};
+use tracing::error;
+
+use super::batch::{Batch, Committed};
+use super::committer::{COMMIT_QUEUE_MAX, Committer, Request, Waiting};
+use super::database::Database;
+use super::error::{ClaimError, CloseError, CommitError, OpenError, ReadError};
+use super::events::{EventPage, Page};
+use super::files::failed;
+use super::health::Health;
+use super::mirror::Mirror;
+use super::open::{self, OpenOptions, Opened};
+use crate::id::{InstanceId, SessionId};
+use crate::session::record::{Record, Status};
+
+/// The store of one state directory; clones share it.
+#[derive(Clone)]
+pub struct Store(Arc<Handle>);
+
+impl fmt::Debug for Store {
+    /// Shows whose store it is and how it is, and nothing of what it holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("instance", &self.0.instance)
+            .field("health", &self.health())
+            .field("n_records", &self.mirror().records.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether the engine is the one that the containers were made on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineMatch {
+    /// None was known; this one is written down.
+    First,
+    /// It is.
+    Same,
+    /// It is not; nothing was written down.
+    Different {
+        /// The engine that the store knows.
+        stored: String,
+    },
+}
+
+/// What the committer and the readers share.
+pub(super) struct Shared {
+    // The locks are std ones: they are held for look-ups and swaps, never across
+    // an await.
+    pub(super) mirror: RwLock<Mirror>,
+    /// The database; none during an outage and after the close.
+    pub(super) database: RwLock<Option<Database>>,
+    pub(super) health: RwLock<Health>,
+    pub(super) events_per_log_max: u64,
+}
+
+/// The far end of the committer, which it owns.
+struct Handle {
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+    /// `None` only while the handle is dropped.
+    queue: Option<Sender<Request>>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+    last_order: AtomicU64,
+    instance: InstanceId,
+    set_aside: Option<PathBuf>,
+}
+
+impl Store {
+    /// Opens the store of a state directory and starts its committer.
+    ///
+    /// Blocks for as long as the trial open and the real one take.
+    pub fn open(options: &OpenOptions<'_>) -> Result<Self, OpenError> {
+        let Opened {
+            lock,
+            database,
+            mirror,
+            ballast,
+            recipe,
+            set_aside,
+        } = open::open(options)?;
+        let last_order = AtomicU64::new(mirror.order());
+        let instance = mirror.meta.instance.clone();
+        let shared = Arc::new(Shared {
+            mirror: RwLock::new(mirror),
+            database: RwLock::new(Some(database)),
+            health: RwLock::new(Health::Ok),
+            events_per_log_max: options.events_per_session_max,
+        });
+        let (queue, requests) = channel();
+        let committer = Committer {
+            shared: Arc::clone(&shared),
+            requests,
+            recipe,
+            ballast,
+            clock: options.clock.clone(),
+            outage: None,
+            lock,
+        };
+        let committer = start(committer, options.dir)?;
+        Ok(Self(Arc::new(Handle {
+            shared,
+            places: Arc::new(Semaphore::new(COMMIT_QUEUE_MAX)),
+            queue: Some(queue),
+            committer: Mutex::new(Some(committer)),
+            last_order,
+            instance,
+            set_aside,
+        })))
+    }
+
+    /// Commits a batch and waits until it is as durable as its kind promises.
+    ///
+    /// Records, statuses, identities and removals are on the disk then. Events and
+    /// touches, where a batch holds nothing else, are out of this process: they
+    /// survive its end but not a loss of power. Readers see the batch from then on.
+    ///
+    /// Dropping the future after its first poll may cancel nothing: a batch that is
+    /// queued is committed.
+    pub async fn commit(&self, batch: Batch) -> Result<Committed, CommitError> {
+        let places = Arc::clone(&self.0.places);
+        let place = places
+            .acquire_owned()
+            .await
+            .map_err(|_| CommitError::Closed)?;
+        let (reply, outcome) = oneshot::channel();
+        self.send(Request::Commit(Waiting {
+            batch,
+            reply,
+            _place: place,
+        }))?;
+        outcome.await.map_err(|_| CommitError::Closed)?
+    }
+
+    /// Returns the record of a session.
+    pub fn record(&self, id: &SessionId) -> Option<Arc<Record>> {
+        self.mirror().records.get(id).map(Arc::clone)
+    }
+
+    /// Returns every record, in the order of opening.
+    pub fn records(&self) -> Vec<Arc<Record>> {
+        let mut records: Vec<_> = self.mirror().records.values().map(Arc::clone).collect();
+        records.sort_by_key(|record| record.spec.order);
+        records
+    }
+
+    /// Returns the status of a session.
+    pub fn status(&self, id: &SessionId) -> Option<Arc<Status>> {
+        self.mirror().statuses.get(id).map(Arc::clone)
+    }
+
+    /// Returns the next place in the order of opening; never the same twice, also
+    /// not after a restart if a record with it was committed.
+    pub fn next_order(&self) -> u64 {
+        self.0.last_order.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Reads a page of the events after `after` from a session's log, or the service's.
+    ///
+    /// Reads the disk where the page is not in memory. A page holds at most
+    /// `EVENTS_PAGE_MAX` events, and fewer where they are large; never none while
+    /// there is one.
+    pub fn events(
+        &self,
+        session: Option<&SessionId>,
+        after: u64,
+        page: Page,
+    ) -> Result<EventPage, ReadError> {
+        let Some(span) = self.mirror().logs.get(&session.cloned()).copied() else {
+            return Ok(EventPage {
+                events: Vec::new(),
+                latest_seq: 0,
+                first_seq: 0,
+            });
+        };
+        let database = read(&self.0.shared.database);
+        let database = database.as_ref().ok_or(ReadError::Unavailable)?;
+        Ok(EventPage {
+            events: database.events(session, span, after, page)?,
+            latest_seq: span.latest,
+            first_seq: span.first,
+        })
+    }
+
+    /// Tells whether the store takes writes.
+    pub fn health(&self) -> Health {
+        read(&self.0.shared.health).clone()
+    }
+
+    /// Returns what marks everything that this state directory owns.
+    pub fn instance(&self) -> &InstanceId {
+        &self.0.instance
+    }
+
+    /// Returns where a corrupt store was set aside at this open, if one was.
+    pub fn recovered(&self) -> Option<&Path> {
+        self.0.set_aside.as_deref()
+    }
+
+    /// Binds the store to a token key at the first call; later ones must name it.
+    pub async fn claim_key_id(&self, id: &str) -> Result<(), ClaimError> {
+        let stored = self.mirror().meta.token_key_id.clone();
+        match stored {
+            Some(stored) if stored == id => Ok(()),
+            Some(stored) => Err(ClaimError::KeyMismatch {
+                stored,
+                offered: id.to_owned(),
+            }),
+            None => self.claim(Batch::new().put_key_id(id.to_owned())).await,
+        }
+    }
+
+    /// Binds the store to an engine at the first call; later ones compare.
+    ///
+    /// To accept another engine for good, commit [`Batch::put_engine_id`].
+    pub async fn claim_engine_id(&self, id: &str) -> Result<EngineMatch, ClaimError> {
+        let stored = self.mirror().meta.engine_id.clone();
+        match stored {
+            Some(stored) if stored == id => Ok(EngineMatch::Same),
+            Some(stored) => Ok(EngineMatch::Different { stored }),
+            None => {
+                self.claim(Batch::new().put_engine_id(id.to_owned()))
+                    .await?;
+                Ok(EngineMatch::First)
+            }
+        }
+    }
+
+    /// Commits what is queued, closes the database and gives the state directory up.
+    ///
+    /// Later commits fail with [`CommitError::Closed`]; records can still be read. A
+    /// second close does nothing.
+    pub async fn close(&self) -> Result<(), CloseError> {
+        self.0.places.close();
+        let (closing, closed) = oneshot::channel();
+        let synced = match self.send(Request::Close(closing)) {
+            Ok(()) => closed.await.unwrap_or(Ok(())),
+            Err(_) => Ok(()),
+        };
+        let committer = lock(&self.0.committer).take();
+        if let Some(committer) = committer {
+            let joined = tokio::task::spawn_blocking(move || committer.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                return Err(CloseError::Panicked);
+            }
+        }
+        synced.map_err(|fault| CloseError::Sync {
+            reason: fault.to_string(),
+        })
+    }
+
+    async fn claim(&self, batch: Batch) -> Result<(), ClaimError> {
+        self.commit(batch)
+            .await
+            .map(drop)
+            .map_err(ClaimError::Commit)
+    }
+
+    fn mirror(&self) -> RwLockReadGuard<'_, Mirror> {
+        read(&self.0.shared.mirror)
+    }
+
+    fn send(&self, request: Request) -> Result<(), CommitError> {
+        let queue = self.0.queue.as_ref().ok_or(CommitError::Closed)?;
+        queue.send(request).map_err(|_| CommitError::Closed)
+    }
+}
+
+impl Drop for Handle {
+    /// Ends the committer, after what is queued, where nobody closed the store.
+    fn drop(&mut self) {
+        self.queue = None;
+        let committer = lock(&self.committer).take();
+        if let Some(committer) = committer
+            && committer.join().is_err()
+        {
+            error!("the committer of the store panicked");
+        }
+    }
+}
+
+fn start(committer: Committer, dir: &Path) -> Result<JoinHandle<()>, OpenError> {
+    let shared = Arc::clone(&committer.shared);
+    thread::Builder::new()
+        .name("store".to_owned())
+        .spawn(move || {
+            let run = AssertUnwindSafe(|| committer.run());
+            if let Err(panic) = catch_unwind(run) {
+                *write(&shared.health) = Health::degraded("the committer panicked");
+                resume_unwind(panic);
+            }
+        })
+        .map_err(failed("start the committer for", dir))
+}
+
+// A panic between two assignments cannot leave these values half changed in a way
+// that matters: the committer, their only writer, ends with it.
+
+/// Reads a shared value.
+pub(super) fn read<T>(value: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    value.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes a shared value.
+pub(super) fn write<T>(value: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    value.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}

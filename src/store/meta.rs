@@ -1,0 +1,139 @@
+//! Owns the tree `meta`: what the store is, and to whom it belongs.
+
+use super::codec;
+use super::error::Fault;
+use super::writes::{Tree, Writes};
+use crate::id::InstanceId;
+
+/// The tree's name.
+pub(super) const TREE: &str = "meta";
+
+/// The layout of trees and keys that this build reads and writes.
+pub const SCHEMA: u32 = 1;
+
+/// Tells a store of ours from an empty or foreign one.
+const MAGIC: &[u8] = b"sandboxd store";
+
+const KEY_MAGIC: &[u8] = b"magic";
+const KEY_SCHEMA: &[u8] = b"schema";
+const KEY_INSTANCE: &[u8] = b"instance";
+const KEY_TOKEN_KEY: &[u8] = b"token_key_id";
+const KEY_ENGINE: &[u8] = b"engine_id";
+const KEY_ORDER: &[u8] = b"order";
+const KEY_BEAT: &[u8] = b"beat";
+
+/// What the store knows of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// Marks everything that this state directory owns.
+    pub(super) instance: InstanceId,
+    /// The name of the key that tokens are derived from.
+    pub(super) token_key_id: Option<String>,
+    /// The engine that the containers live on.
+    pub(super) engine_id: Option<String>,
+    /// The highest place in the order of opening given to a record so far.
+    pub(super) order: u64,
+}
+
+impl Meta {
+    pub(super) fn new(instance: InstanceId) -> Self {
+        Self {
+            instance,
+            token_key_id: None,
+            engine_id: None,
+            order: 0,
+        }
+    }
+
+    /// Writes all of it, with the mark that says that the store is initialised.
+    pub(super) fn put(&self, writes: &mut Writes) -> Result<(), codec::CodecError> {
+        let mut put = |key: &[u8], value| writes.put(Tree::Meta, key.to_vec(), value);
+        put(KEY_MAGIC, MAGIC.to_vec());
+        put(KEY_SCHEMA, SCHEMA.to_string().into_bytes());
+        put(KEY_INSTANCE, codec::encode(&self.instance)?);
+        put(KEY_TOKEN_KEY, codec::encode(&self.token_key_id)?);
+        put(KEY_ENGINE, codec::encode(&self.engine_id)?);
+        put(KEY_ORDER, codec::encode(&self.order)?);
+        Ok(())
+    }
+
+    /// Writes what differs from `before`; the instance never does.
+    pub(super) fn put_changes(
+        &self,
+        before: &Self,
+        writes: &mut Writes,
+    ) -> Result<(), codec::CodecError> {
+        let mut put = |key: &[u8], value| writes.put(Tree::Meta, key.to_vec(), value);
+        if self.token_key_id != before.token_key_id {
+            put(KEY_TOKEN_KEY, codec::encode(&self.token_key_id)?);
+        }
+        if self.engine_id != before.engine_id {
+            put(KEY_ENGINE, codec::encode(&self.engine_id)?);
+        }
+        if self.order != before.order {
+            put(KEY_ORDER, codec::encode(&self.order)?);
+        }
+        Ok(())
+    }
+}
+
+/// Writes something harmless, to see whether a write gets through.
+pub(super) fn put_beat(writes: &mut Writes, beat: u64) -> Result<(), codec::CodecError> {
+    let value = codec::encode(&beat)?;
+    writes.put(Tree::Meta, KEY_BEAT.to_vec(), value);
+    Ok(())
+}
+
+/// Reads it; `None` when the store was never initialised.
+pub(super) fn load(tree: &sled::Tree) -> Result<Option<Meta>, Fault> {
+    let Some(magic) = tree.get(KEY_MAGIC)? else {
+        return Ok(None);
+    };
+    if *magic != *MAGIC {
+        return Err(Fault::Corrupt(
+            "the store is not one of sandboxd".to_owned(),
+        ));
+    }
+    let schema = tree.get(KEY_SCHEMA)?.ok_or_else(|| missing("schema"))?;
+    let found: u32 = std::str::from_utf8(&schema)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Fault::Corrupt("the schema is not a number".to_owned()))?;
+    if SCHEMA < found {
+        return Err(Fault::NewerSchema { found });
+    }
+    if found != SCHEMA {
+        return Err(Fault::Corrupt(format!("there never was a schema {found}")));
+    }
+    let instance = tree.get(KEY_INSTANCE)?.ok_or_else(|| missing("instance"))?;
+    Ok(Some(Meta {
+        instance: codec::decode(&instance)?,
+        token_key_id: optional(tree, KEY_TOKEN_KEY)?.flatten(),
+        engine_id: optional(tree, KEY_ENGINE)?.flatten(),
+        order: optional(tree, KEY_ORDER)?.unwrap_or(0),
+    }))
+}
+
+fn optional<T: serde::de::DeserializeOwned>(
+    tree: &sled::Tree,
+    key: &[u8],
+) -> Result<Option<T>, Fault> {
+    match tree.get(key)? {
+        Some(value) => Ok(Some(codec::decode(&value)?)),
+        None => Ok(None),
+    }
+}
+
+fn missing(what: &str) -> Fault {
+    Fault::Corrupt(format!("the store does not say its {what}"))
+}
+
+/// Overwrites the schema, as a later version of this program would.
+#[cfg(test)]
+pub(super) fn put_schema(writes: &mut Writes, schema: u32) {
+    writes.put(
+        Tree::Meta,
+        KEY_SCHEMA.to_vec(),
+        schema.to_string().into_bytes(),
+    );
+}

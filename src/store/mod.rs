@@ -1,0 +1,51 @@
+//! Keeps what callers want and what was last seen, on disk, in sled.
+//!
+//! ```text
+//!   Store::commit ──queue──▶ committer (one thread) ──▶ sled ──flush, fdatasync──▶ disk
+//!                                 │ only then
+//!                                 ▼
+//!   Store::record, records ◀── mirror (memory)         then the caller is answered
+//! ```
+//!
+//! Readers look at the mirror, so they never see what a crash could take back.
+//! Each tree has one module that knows its keys and values; all writes pass the
+//! committer.
+
+mod batch;
+mod codec;
+mod error;
+mod handle;
+mod health;
+mod open;
+mod probe;
+
+mod desired;
+mod events;
+mod meta;
+mod status;
+
+mod committer;
+mod database;
+mod mirror;
+mod restore;
+mod stage;
+mod writes;
+
+mod ballast;
+mod files;
+mod lock;
+mod marker;
+
+#[cfg(test)]
+mod tests;
+
+pub use batch::{BATCH_OPS_MAX, Batch, Committed, Expect};
+pub use codec::{CodecError, VALUE_BYTES_MAX};
+pub use committer::COMMIT_QUEUE_MAX;
+pub use error::{ClaimError, CloseError, CommitError, Conflict, OpenError, ReadError};
+pub use events::{EVENTS_PAGE_BYTES_MAX, EVENTS_PAGE_MAX, EventPage, Page};
+pub use handle::{EngineMatch, Store};
+pub use health::Health;
+pub use meta::SCHEMA;
+pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions};
+pub use probe::{PROBE_SECS_MAX, Probe, ProbeError, probe};

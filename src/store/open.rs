@@ -1,0 +1,247 @@
+//! Opens a state directory, step by step, so that a damaged store is noticed before
+//! anything relies on it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::ballast::Ballast;
+use super::committer::Recipe;
+use super::database::{Database, log_path};
+use super::error::{Fault, OpenError};
+use super::files::{self, create_dir, sync_dir, sync_files};
+use super::lock::Lock;
+use super::marker;
+use super::meta::Meta;
+use super::mirror::Mirror;
+use super::probe::{PROBE_SECS_MAX, Probe};
+use super::writes::{Durability, Writes};
+use crate::clock::{Clock, Timestamp};
+use crate::id::InstanceId;
+
+/// Events that a log keeps where the operator says nothing.
+pub const EVENTS_PER_SESSION_MAX: u64 = 10_000;
+
+/// What to do with a store that cannot be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCorrupt {
+    /// Leave it in place and do not open.
+    Refuse,
+    /// Rename it to `store.corrupt-<date>` and begin a new one, of the same instance.
+    SetAside,
+}
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct OpenOptions<'a> {
+    /// The state directory; made, for us alone, where it is missing.
+    pub dir: &'a Path,
+    /// How to try the open before it is done for real.
+    pub probe: Probe,
+    /// Tells the date for a store set aside, and paces retries.
+    pub clock: Clock,
+    /// What to do with a store that cannot be trusted.
+    pub on_corrupt: OnCorrupt,
+    /// Events that each log keeps; at least 1.
+    pub events_per_session_max: u64,
+    /// How long the trial open may take.
+    pub(super) probe_deadline: Duration,
+}
+
+impl<'a> OpenOptions<'a> {
+    /// Makes options that refuse a corrupt store and keep the usual number of events.
+    pub fn new(dir: &'a Path, probe: Probe, clock: Clock) -> Self {
+        Self {
+            dir,
+            probe,
+            clock,
+            on_corrupt: OnCorrupt::Refuse,
+            events_per_session_max: EVENTS_PER_SESSION_MAX,
+            probe_deadline: Duration::from_secs(PROBE_SECS_MAX),
+        }
+    }
+}
+
+/// A state directory that was opened.
+pub(super) struct Opened {
+    pub(super) lock: Lock,
+    pub(super) database: Database,
+    pub(super) mirror: Mirror,
+    pub(super) ballast: Ballast,
+    pub(super) recipe: Recipe,
+    /// Where the former store went, if it was set aside.
+    pub(super) set_aside: Option<PathBuf>,
+}
+
+/// What the state directory held before.
+enum Before {
+    /// A store of this instance.
+    Initialised(InstanceId),
+    /// No store that anybody relied on; a new one is to be of this instance.
+    Fresh(InstanceId),
+}
+
+enum Refusal {
+    Corrupt(String),
+    Other(OpenError),
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Corrupt(why) => Self::Corrupt(why),
+            Fault::NoSpace => Self::Other(OpenError::NoSpace),
+            Fault::NewerSchema { found } => Self::Other(OpenError::NewerSchema { found }),
+            Fault::Busy | Fault::Io(_) => Self::Other(OpenError::Engine {
+                reason: fault.to_string(),
+            }),
+        }
+    }
+}
+
+/// Opens a state directory.
+pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
+    let dir = options.dir;
+    let is_new = !dir.exists();
+    create_dir(dir)?;
+    if is_new && let Some(parent) = dir.parent().filter(|path| path != &Path::new("")) {
+        sync_dir(parent)?;
+    }
+    let lock = Lock::take(dir)?;
+    let recipe = Recipe {
+        database_dir: dir.join("store").join("v1"),
+        probe: options.probe.clone(),
+        probe_deadline: options.probe_deadline,
+    };
+    let mut ballast = Ballast::keep(dir);
+    let marked = marker::read(dir)?;
+    let mut set_aside = None;
+    let (database, mirror) = loop {
+        let before = match (&marked, &set_aside) {
+            (Some(instance), None) => Before::Initialised(instance.clone()),
+            (Some(instance), Some(_)) => Before::Fresh(instance.clone()),
+            (None, _) => Before::Fresh(InstanceId::random()),
+        };
+        match open_database(dir, &recipe, before) {
+            Ok(opened) => break opened,
+            // Recovery writes, too: the reserve is for that as well.
+            Err(Refusal::Other(OpenError::NoSpace)) if ballast.is_kept() => ballast.spend(),
+            Err(Refusal::Corrupt(why)) if set_aside.is_none() => {
+                // Without a marker nothing was ever acknowledged from this store.
+                let wanted = marked
+                    .as_ref()
+                    .map_or(OnCorrupt::SetAside, |_| options.on_corrupt);
+                set_aside = Some(make_way(dir, wanted, why, options.clock.now())?);
+            }
+            Err(Refusal::Corrupt(why)) => return Err(corrupt(dir, why)),
+            Err(Refusal::Other(error)) => return Err(error),
+        }
+    };
+    Ok(Opened {
+        lock,
+        database,
+        mirror,
+        ballast,
+        recipe,
+        set_aside,
+    })
+}
+
+/// Sets a corrupt store aside if that is wanted, and says where it is now.
+fn make_way(
+    dir: &Path,
+    wanted: OnCorrupt,
+    why: String,
+    now: Timestamp,
+) -> Result<PathBuf, OpenError> {
+    match wanted {
+        OnCorrupt::Refuse => Err(corrupt(dir, why)),
+        OnCorrupt::SetAside => {
+            let store = dir.join("store");
+            // Where the store is gone altogether, an empty directory says so.
+            create_dir(&store)?;
+            let aside = files::set_aside(&store, now)?;
+            warn!(%why, to = %aside.display(), "a corrupt store is set aside");
+            Ok(aside)
+        }
+    }
+}
+
+fn corrupt(dir: &Path, why: String) -> OpenError {
+    OpenError::Corrupt {
+        store: dir.join("store"),
+        why,
+    }
+}
+
+fn open_database(
+    dir: &Path,
+    recipe: &Recipe,
+    before: Before,
+) -> Result<(Database, Mirror), Refusal> {
+    let database_dir = &recipe.database_dir;
+    let has_log = log_path(database_dir).exists();
+    if !has_log && matches!(before, Before::Initialised(_)) {
+        return Err(Refusal::Corrupt("its log is gone".to_owned()));
+    }
+    create_dir(database_dir)?;
+    if has_log {
+        recipe.probe.run(database_dir, recipe.probe_deadline)?;
+    }
+    let database = Database::open(database_dir)?;
+    let loaded = database.load().and_then(|mirror| match (mirror, &before) {
+        (None, Before::Initialised(_)) => Err(Fault::Corrupt("it opens empty".to_owned())),
+        (mirror, _) => Ok(mirror),
+    });
+    let mirror = match loaded {
+        Ok(Some(mirror)) => identify(dir, before, mirror),
+        Ok(None) => initialise(dir, &database, before),
+        Err(fault) => Err(fault.into()),
+    };
+    match mirror {
+        Ok(mirror) => Ok((database, mirror)),
+        Err(refusal) => {
+            database.close();
+            Err(refusal)
+        }
+    }
+}
+
+/// Checks that the store belongs to this state directory.
+fn identify(dir: &Path, before: Before, mirror: Mirror) -> Result<Mirror, Refusal> {
+    let store = &mirror.meta.instance;
+    match before {
+        Before::Initialised(marker) if marker != *store => {
+            return Err(Refusal::Other(OpenError::Foreign {
+                marker,
+                store: store.clone(),
+            }));
+        }
+        Before::Initialised(_) => {}
+        // A process ended between the first commit and the marker.
+        Before::Fresh(_) => marker::write(dir, store)?,
+    }
+    Ok(mirror)
+}
+
+/// Writes the first words of a store, and only then the marker that expects them.
+fn initialise(dir: &Path, database: &Database, before: Before) -> Result<Mirror, Refusal> {
+    let (Before::Initialised(instance) | Before::Fresh(instance)) = before;
+    let meta = Meta::new(instance);
+    let mut writes = Writes::default();
+    meta.put(&mut writes).map_err(Fault::from)?;
+    database.apply(&writes, Durability::Synced)?;
+    let store = dir.join("store");
+    sync_files(&store.join("v1"))?;
+    sync_dir(&store)?;
+    sync_dir(dir)?;
+    marker::write(dir, &meta.instance)?;
+    Ok(Mirror::empty(meta))
+}

@@ -1,0 +1,111 @@
+//! Compares stored bytes with those that schema 1 was released with.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::fs;
+use std::path::Path;
+
+use expect_test::expect_file;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{event, record};
+use crate::clock::Timestamp;
+use crate::id::{ContainerKey, InstanceId};
+use crate::policy::catalogue::PackageManager;
+use crate::policy::{Ceilings, RuntimeConfig, Source};
+use crate::quantity::ByteSize;
+use crate::session::record::{Closed, Event, Notice, Parked, Purge, Reason, Record, Status};
+use crate::store::codec::{decode, encode};
+
+/// Checks that a value has the bytes of its file, and that those make the value.
+fn is_golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, value: &T) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden/store")
+        .join(name);
+    let written = String::from_utf8(encode(value).unwrap()).unwrap();
+    expect_file![&path].assert_eq(&format!("{written}\n"));
+    let kept = fs::read(&path).unwrap();
+    assert_eq!(decode::<T>(&kept).unwrap(), *value, "{name}");
+}
+
+fn closed_record() -> Record {
+    let mut record = record("built", 7);
+    record.spec.tenant = None;
+    record.spec.runtime.source = Source::Config(Box::new(RuntimeConfig {
+        name: "data".to_owned(),
+        description: "for tables".to_owned(),
+        image: None,
+        base_image: Some("python:3.12".to_owned()),
+        packages: vec!["pandas".to_owned()],
+        package_manager: PackageManager::Pip,
+        setup_commands: vec!["true".to_owned()],
+        env_vars: BTreeMap::from([("LANG".to_owned(), "C.UTF-8".to_owned())]),
+        work_dir: "/workspace".to_owned(),
+        cache_image: true,
+        run_as_uid: Some(1_000),
+    }));
+    record.spec.runtime.ceilings = Ceilings {
+        mem_limit: Some(ByteSize::parse("512m").unwrap()),
+        pids_limit: Some(64),
+        ..Ceilings::default()
+    };
+    record.marks.parked = Some(Parked {
+        at: Timestamp::from_secs(1_700_000_100),
+        reason: Reason::Evicted,
+    });
+    record.marks.closed = Some(Closed {
+        at: Timestamp::from_secs(1_700_000_200),
+        purge: Purge::Yes,
+        reason: Reason::Requested,
+    });
+    record
+}
+
+#[test]
+fn a_record_is_stored_as_schema_1_has_it() {
+    is_golden("record.json", &record("s-0123456789abcdef", 1));
+    is_golden("record-closed.json", &closed_record());
+}
+
+#[test]
+fn a_status_is_stored_as_schema_1_has_it() {
+    is_golden("status-new.json", &Status::default());
+    is_golden(
+        "status.json",
+        &Status {
+            reached: 3,
+            key: Some(ContainerKey::parse("00112233445566778899aabbccddeeff").unwrap()),
+            container: Some("4f53cda18c2b".to_owned()),
+            incarnation: 2,
+            notice: Some(Notice::Hibernated),
+            files_lost: true,
+            attempts: 1,
+            last_error: Some("no such image".to_owned()),
+            since: Timestamp::from_micros(1_700_000_300_000_001),
+            spec_hash: Some("ab12".to_owned()),
+        },
+    );
+}
+
+#[test]
+fn an_event_is_stored_as_schema_1_has_it() {
+    is_golden("event.json", &event("exit 0"));
+    is_golden(
+        "event-service.json",
+        &Event {
+            request_id: None,
+            facts: BTreeMap::from([("tenant".to_owned(), "acme".to_owned())]),
+            ..event("reaped")
+        },
+    );
+}
+
+#[test]
+fn an_identity_is_stored_as_schema_1_has_it() {
+    let instance = InstanceId::parse("ffeeddccbbaa99887766554433221100").unwrap();
+    is_golden("instance.json", &instance);
+    is_golden("token-key-id.json", &Some("0123456789abcdef".to_owned()));
+    is_golden("engine-id.json", &None::<String>);
+    is_golden("order.json", &42_u64);
+}

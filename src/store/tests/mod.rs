@@ -1,0 +1,90 @@
+//! Checks the store's laws against real files.
+
+mod damage;
+mod full_disk;
+mod golden;
+mod kill;
+mod laws;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::*;
+use crate::clock::{Clock, Timestamp};
+use crate::id::{Alias, Nonce, SessionId, Tenant};
+use crate::policy::{Ceilings, Runtime, Source};
+use crate::session::record::{Event, Marks, Record, Spec};
+
+pub(super) fn id(text: &str) -> SessionId {
+    SessionId::parse(text).unwrap()
+}
+
+/// A record as a fresh session has it, of the given generation.
+pub(super) fn record(session: &str, generation: u64) -> Record {
+    Record {
+        spec: Spec {
+            id: id(session),
+            alias: Alias::parse("py").unwrap(),
+            runtime: Runtime {
+                source: Source::Image("python:3.12".to_owned()),
+                description: "Python".to_owned(),
+                ceilings: Ceilings::default(),
+            },
+            tenant: Some(Tenant::parse("acme").unwrap()),
+            nonce: Nonce::parse("000102030405060708090a0b0c0d0e0f").unwrap(),
+            opened_at: Timestamp::from_secs(1_700_000_000),
+            order: 1,
+        },
+        marks: Marks {
+            generation,
+            last_used: Timestamp::from_secs(1_700_000_001),
+            parked: None,
+            closed: None,
+        },
+    }
+}
+
+pub(super) fn event(detail: &str) -> Event {
+    Event {
+        at: Timestamp::from_secs(1_700_000_002),
+        op: "exec".to_owned(),
+        target: "make test".to_owned(),
+        ok: true,
+        detail: detail.to_owned(),
+        duration_us: 1_250,
+        request_id: Some("r-1".to_owned()),
+        facts: BTreeMap::new(),
+    }
+}
+
+pub(super) fn options(dir: &Path) -> OpenOptions<'_> {
+    OpenOptions::new(dir, Probe::InProcess, Clock::host())
+}
+
+pub(super) fn page_all() -> Page {
+    Page::Oldest(EVENTS_PAGE_MAX)
+}
+
+pub(super) fn open_store(dir: &Path) -> Store {
+    Store::open(&options(dir)).unwrap()
+}
+
+/// Writes an executable shell script.
+///
+/// Another process writes it, so that no child forked meanwhile holds it open.
+pub(super) fn script(dir: &Path, body: &str) -> PathBuf {
+    let path = dir.join("script");
+    let written = Command::new("sh")
+        .args([
+            "-c",
+            r#"printf '#!/bin/sh\n%s\n' "$1" > "$2" && chmod 755 "$2""#,
+            "sh",
+            body,
+        ])
+        .arg(&path)
+        .status()
+        .unwrap();
+    assert!(written.success());
+    path
+}
