@@ -14,3 +14,7 @@ pub mod wire;
 // Decisions: pure, `now` is an argument.
 pub mod policy;
 pub mod session;
+
+// Edges: HTTP out and the command line; they name words and the wire only.
+pub mod cli;
+pub mod client;
