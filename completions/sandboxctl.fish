@@ -1,0 +1,117 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_sandboxctl_global_optspecs
+    string join \n url= token-file= o/output= timeout= no-headers h/help V/version
+end
+
+function __fish_sandboxctl_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_sandboxctl_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_sandboxctl_using_subcommand
+    set -l cmd (__fish_sandboxctl_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s V -l version -d 'Print version'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "ls" -d 'List open sessions'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "get" -d 'Describe a session'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "open" -d 'Open a session, and print its id'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "exec" -d 'Run a command in a session, and end as it ends'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "events" -d 'Show what was done in a session'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "rm" -d 'Close sessions; their files stay unless --purge is given'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "purge" -d 'Remove everything that an id ever had: files, container, record and log'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "health" -d 'Tell how the service is'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l tenant -d 'Only the sessions of this tenant' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l state -d 'Only the sessions in this state' -r -f -a "running\t'Resident, or on its way there'
+hibernated\t'Asleep'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l usage -d 'Show memory, processor and processes too'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -s q -l quiet -d 'Print ids and nothing else'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l usage -d 'Sample memory, processor and processes too'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l id -d 'The session\'s id; the service makes one if none is given' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l runtime -d 'The runtime, one of those that the service allows' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l tenant -d 'The tenant under whose ceiling the session counts' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l reuse -d 'Attach where the session is open, instead of refusing'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l attach -d 'Attach where the session is open or has files, and refuse elsewhere'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l show-token -d 'Print the session\'s token on a second line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l after -d 'Only what came after this sequence number' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l limit -d 'At most so many, the oldest first; the newest 200 if not given' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -s f -l follow -d 'Go on showing what is done, until interrupted or the session is gone'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l purge -d 'Remove their files too'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -s y -l yes -d 'Do not ask before files are removed'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l close -d 'Close a session that is open, instead of refusing'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s y -l yes -d 'Do not ask'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -s h -l help -d 'Print help (see more with \'--help\')'

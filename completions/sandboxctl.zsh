@@ -1,0 +1,244 @@
+#compdef sandboxctl
+
+autoload -U is-at-least
+
+_sandboxctl() {
+    typeset -A opt_args
+    typeset -a _arguments_options
+    local ret=1
+
+    if is-at-least 5.2; then
+        _arguments_options=(-s -S -C)
+    else
+        _arguments_options=(-s -C)
+    fi
+
+    local context curcontext="$curcontext" state line
+    _arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_sandboxctl_commands" \
+"*::: :->sandboxctl" \
+&& ret=0
+    case $state in
+    (sandboxctl)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:sandboxctl-command-$line[1]:"
+        case $line[1] in
+            (ls)
+_arguments "${_arguments_options[@]}" : \
+'--tenant=[Only the sessions of this tenant]:TENANT:_default' \
+'--state=[Only the sessions in this state]:STATE:((running\:"Resident, or on its way there"
+hibernated\:"Asleep"))' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--usage[Show memory, processor and processes too]' \
+'(--usage)-q[Print ids and nothing else]' \
+'(--usage)--quiet[Print ids and nothing else]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(get)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--usage[Sample memory, processor and processes too]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+&& ret=0
+;;
+(open)
+_arguments "${_arguments_options[@]}" : \
+'--id=[The session'\''s id; the service makes one if none is given]:ID:_default' \
+'--runtime=[The runtime, one of those that the service allows]:ALIAS:_default' \
+'--tenant=[The tenant under whose ceiling the session counts]:TENANT:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--reuse[Attach where the session is open, instead of refusing]' \
+'(--reuse)--attach[Attach where the session is open or has files, and refuse elsewhere]' \
+'--show-token[Print the session'\''s token on a second line]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(exec)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session; it is woken where it sleeps:_default' \
+'*::command -- The command\: one argument is text for the shell, several are a program with its arguments, which reach it as they are:_cmdambivalent' \
+&& ret=0
+;;
+(events)
+_arguments "${_arguments_options[@]}" : \
+'--after=[Only what came after this sequence number]:N:_default' \
+'--limit=[At most so many, the oldest first; the newest 200 if not given]:N:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'(--limit)-f[Go on showing what is done, until interrupted or the session is gone]' \
+'(--limit)--follow[Go on showing what is done, until interrupted or the session is gone]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+&& ret=0
+;;
+(rm)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--purge[Remove their files too]' \
+'-y[Do not ask before files are removed]' \
+'--yes[Do not ask before files are removed]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::ids -- The sessions:_default' \
+&& ret=0
+;;
+(purge)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--close[Close a session that is open, instead of refusing]' \
+'-y[Do not ask]' \
+'--yes[Do not ask]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::ids -- The ids; whether their sessions are open, closed or unknown:_default' \
+&& ret=0
+;;
+(health)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+}
+
+(( $+functions[_sandboxctl_commands] )) ||
+_sandboxctl_commands() {
+    local commands; commands=(
+'ls:List open sessions' \
+'get:Describe a session' \
+'open:Open a session, and print its id' \
+'exec:Run a command in a session, and end as it ends' \
+'events:Show what was done in a session' \
+'rm:Close sessions; their files stay unless --purge is given' \
+'purge:Remove everything that an id ever had\: files, container, record and log' \
+'health:Tell how the service is' \
+    )
+    _describe -t commands 'sandboxctl commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__events_commands] )) ||
+_sandboxctl__subcmd__events_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl events commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__exec_commands] )) ||
+_sandboxctl__subcmd__exec_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl exec commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__get_commands] )) ||
+_sandboxctl__subcmd__get_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl get commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__health_commands] )) ||
+_sandboxctl__subcmd__health_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl health commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__ls_commands] )) ||
+_sandboxctl__subcmd__ls_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl ls commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__open_commands] )) ||
+_sandboxctl__subcmd__open_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl open commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__purge_commands] )) ||
+_sandboxctl__subcmd__purge_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl purge commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__rm_commands] )) ||
+_sandboxctl__subcmd__rm_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl rm commands' commands "$@"
+}
+
+if [ "$funcstack[1]" = "_sandboxctl" ]; then
+    _sandboxctl "$@"
+else
+    compdef _sandboxctl sandboxctl
+fi

@@ -1,0 +1,362 @@
+//! Defines the command line; help, man pages and completions are made from it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum, ValueHint};
+
+use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
+use crate::id::{Alias, SessionId, Tenant};
+
+/// Ids that one command takes.
+pub const IDS_MAX: usize = 1_000;
+/// Events that one page holds.
+pub const EVENTS_PAGE_MAX: u32 = 1_000;
+
+const AFTER_HELP: &str = "\
+Environment:
+  SANDBOXD_URL         where the service is, as --url
+  SANDBOXD_TOKEN       the service's token, or a session's
+  SANDBOXD_TOKEN_FILE  a file that holds the token, as --token-file;
+                       it goes before SANDBOXD_TOKEN
+
+A token is never taken from the command line, which other users can read.
+
+Exit status:
+  0  done
+  1  failed, or (health) degraded
+  2  wrong usage, or a removal that nobody confirmed
+  3  not found
+  4  token missing, wrong or unreadable
+  5  conflict, such as an id that is in use
+  6  a ceiling is reached
+  7  the service is unreachable or did not answer in time
+
+exec ends with the status of its command instead, with 124 where the command \
+was over its time, and with 125 where sandboxctl itself failed.";
+
+const EXEC_AFTER_HELP: &str = "\
+Examples:
+
+  # One argument is text for the shell.
+  sandboxctl exec s1 -- 'cd src && make 2>&1 | tail'
+
+  # Several are a program and its arguments.
+  sandboxctl exec s1 --timeout 60 -- grep -r \"it's\" .
+
+Ends with the status of the command, with 124 where it was over its time, and \
+with 125 where sandboxctl failed or nobody knows how the command ended.";
+
+const PURGE_AFTER_HELP: &str = "\
+Examples:
+  sandboxctl purge s1                  asks first
+  sandboxctl purge --yes --close s1    for scripts
+
+Succeeds where there is nothing to remove. Several ids of which some cannot be \
+removed end with status 1, and with a line for each of those.";
+
+/// Operate sandboxes through the API of sandboxd.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "sandboxctl",
+    version,
+    disable_help_subcommand = true,
+    after_long_help = AFTER_HELP,
+    max_term_width = 100
+)]
+pub struct Args {
+    /// What every verb understands.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The options that every verb understands.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Global {
+    /// Where the service is.
+    #[arg(
+        long,
+        help = "Where the service is: http://HOST:PORT or unix:///PATH",
+        global = true,
+        env = "SANDBOXD_URL",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:8080",
+        value_hint = ValueHint::Url
+    )]
+    pub url: String,
+
+    /// Read the token from this file; - is standard input
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "SANDBOXD_TOKEN_FILE",
+        hide_env_values = true,
+        value_hint = ValueHint::FilePath
+    )]
+    pub token_file: Option<PathBuf>,
+
+    /// How to print
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t
+    )]
+    pub output: Output,
+
+    /// Wait at most this long for a reply (30 if not given); with exec, let the
+    /// command run at most this long
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=EXEC_SECS_MAX)
+    )]
+    pub timeout: Option<u64>,
+
+    /// Print tables without their first line
+    #[arg(long, global = true)]
+    pub no_headers: bool,
+}
+
+impl Global {
+    /// Returns how long a call may take, where that was given.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.timeout.map(Duration::from_secs)
+    }
+}
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Table,
+    /// As the API has it
+    Json,
+}
+
+/// What can be done.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// List open sessions
+    Ls(Ls),
+    /// Describe a session
+    Get(Get),
+    /// Open a session, and print its id
+    Open(Open),
+    /// Run a command in a session, and end as it ends
+    #[command(after_long_help = EXEC_AFTER_HELP)]
+    Exec(Exec),
+    /// Show what was done in a session
+    Events(Events),
+    /// Close sessions; their files stay unless --purge is given
+    Rm(Rm),
+    /// Remove everything that an id ever had: files, container, record and log
+    #[command(after_long_help = PURGE_AFTER_HELP)]
+    Purge(PurgeIds),
+    /// Tell how the service is
+    Health,
+}
+
+/// The arguments of `ls`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Ls {
+    /// Show memory, processor and processes too
+    #[arg(long)]
+    usage: bool,
+
+    /// Only the sessions of this tenant
+    #[arg(long, value_parser = Tenant::parse)]
+    pub tenant: Option<Tenant>,
+
+    /// Only the sessions in this state
+    #[arg(long, value_enum)]
+    pub state: Option<State>,
+
+    /// Print ids and nothing else
+    #[arg(short, long, conflicts_with = "usage")]
+    pub quiet: bool,
+}
+
+impl Ls {
+    /// Returns whether to sample usage.
+    pub fn usage(&self) -> Usage {
+        usage(self.usage)
+    }
+}
+
+/// The contract's two states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum State {
+    /// Resident, or on its way there
+    Running,
+    /// Asleep
+    Hibernated,
+}
+
+impl From<State> for SessionState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Running => Self::Running,
+            State::Hibernated => Self::Hibernated,
+        }
+    }
+}
+
+/// The arguments of `get`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Get {
+    /// The session
+    #[arg(value_name = "ID", value_parser = SessionId::parse)]
+    pub id: SessionId,
+
+    /// Sample memory, processor and processes too
+    #[arg(long)]
+    usage: bool,
+}
+
+impl Get {
+    /// Returns whether to sample usage.
+    pub fn usage(&self) -> Usage {
+        usage(self.usage)
+    }
+}
+
+/// The arguments of `open`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Open {
+    /// The session's id; the service makes one if none is given
+    #[arg(long, value_parser = SessionId::parse)]
+    pub id: Option<SessionId>,
+
+    /// The runtime, one of those that the service allows
+    #[arg(long, value_name = "ALIAS", value_parser = Alias::parse)]
+    pub runtime: Option<Alias>,
+
+    /// The tenant under whose ceiling the session counts
+    #[arg(long, value_parser = Tenant::parse)]
+    pub tenant: Option<Tenant>,
+
+    /// What to do where the id is in use.
+    #[command(flatten)]
+    pub existing: Existing,
+
+    /// Print the session's token on a second line
+    #[arg(long)]
+    pub show_token: bool,
+}
+
+/// What `open` does with an id that is in use.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Existing {
+    /// Attach where the session is open, instead of refusing
+    #[arg(long, requires = "id")]
+    pub reuse: bool,
+
+    /// Attach where the session is open or has files, and refuse elsewhere
+    #[arg(long, requires = "id", conflicts_with = "reuse")]
+    pub attach: bool,
+}
+
+/// The arguments of `exec`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Exec {
+    /// The session; it is woken where it sleeps
+    #[arg(value_name = "ID", value_parser = SessionId::parse)]
+    pub id: SessionId,
+
+    /// The command: one argument is text for the shell, several are a program
+    /// with its arguments, which reach it as they are
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<String>,
+}
+
+/// The arguments of `events`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Events {
+    /// The session
+    #[arg(value_name = "ID", value_parser = SessionId::parse)]
+    pub id: SessionId,
+
+    /// Only what came after this sequence number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub after: u64,
+
+    /// At most so many, the oldest first; the newest 200 if not given
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_PAGE_MAX))
+    )]
+    pub limit: Option<u32>,
+
+    /// Go on showing what is done, until interrupted or the session is gone
+    #[arg(short, long, conflicts_with = "limit")]
+    pub follow: bool,
+}
+
+/// The arguments of `rm`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Rm {
+    /// The sessions
+    #[arg(required = true, value_name = "ID", value_parser = SessionId::parse, num_args = 1..=IDS_MAX)]
+    pub ids: Vec<SessionId>,
+
+    /// Remove their files too
+    #[arg(long)]
+    purge: bool,
+
+    /// Do not ask before files are removed
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+impl Rm {
+    /// Returns whether files go too.
+    pub fn purge(&self) -> Purge {
+        if self.purge { Purge::Yes } else { Purge::No }
+    }
+}
+
+/// The arguments of `purge`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PurgeIds {
+    /// The ids; whether their sessions are open, closed or unknown
+    #[arg(required = true, value_name = "ID", value_parser = SessionId::parse, num_args = 1..=IDS_MAX)]
+    pub ids: Vec<SessionId>,
+
+    /// Close a session that is open, instead of refusing
+    #[arg(long)]
+    close: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+impl PurgeIds {
+    /// Returns whether open sessions are closed.
+    pub fn close(&self) -> CloseFirst {
+        if self.close {
+            CloseFirst::Yes
+        } else {
+            CloseFirst::No
+        }
+    }
+}
+
+fn usage(asked: bool) -> Usage {
+    if asked { Usage::Sample } else { Usage::Skip }
+}
+
+/// Returns the whole definition, for man pages and completions.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}

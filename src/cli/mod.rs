@@ -1,0 +1,26 @@
+//! The operator's command line: a client of the HTTP API and of nothing else.
+//!
+//! Data goes to standard output and messages to standard error. Whatever comes
+//! from the service is shown with its control characters escaped; with
+//! `--output json` it is the API's JSON.
+
+pub mod args;
+
+mod events;
+mod exec;
+mod exit;
+mod failure;
+mod health;
+mod printer;
+mod removal;
+mod run;
+mod sessions;
+mod text;
+mod token;
+
+#[cfg(test)]
+mod tests;
+
+pub use exit::Exit;
+pub use printer::{Streams, Terminal};
+pub use run::run;

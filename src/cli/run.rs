@@ -1,0 +1,106 @@
+//! Does what the command line asks for.
+
+use super::args::{Args, Global, Verb};
+use super::exit::Exit;
+use super::failure::{Failure, TokenGiven};
+use super::printer::{Printer, Streams};
+use super::{events, exec, health, removal, sessions, token};
+use crate::client::{Client, Endpoint};
+use crate::secret::Secret;
+
+/// Does what `args` ask for and returns the status to end with.
+///
+/// `token` is what the environment holds; a token file goes before it.
+/// `interrupt` resolves when the user wants a verb to end that would go on for
+/// ever; it is polled by such a verb only.
+pub async fn run(
+    args: Args,
+    token: Option<Secret>,
+    streams: Streams<'_>,
+    interrupt: impl Future<Output = ()>,
+) -> Exit {
+    let mut printer = Printer::new(streams, &args.global);
+    let (token, given) = match find_token(&args.global, token, &mut printer) {
+        Ok(Some(token)) => (Ok(Some(token)), TokenGiven::Yes),
+        Ok(None) => (Ok(None), TokenGiven::No),
+        Err(failure) => (Err(failure), TokenGiven::No),
+    };
+    let outcome = match token.and_then(|token| connect(&args.global, token)) {
+        Ok(client) => act(&client, &mut printer, &args, interrupt).await,
+        Err(failure) => Err(failure),
+    };
+    // What is buffered may be all there is to print.
+    let outcome = outcome.and_then(|exit| printer.flush().map(|()| exit).map_err(Failure::from));
+    match outcome {
+        Ok(exit) => exit,
+        Err(failure) => {
+            if let Some(sentence) = failure.sentence() {
+                let hint = failure.hint(&args.verb, given);
+                printer.error(&sentence, hint.as_deref());
+            }
+            match &args.verb {
+                Verb::Exec(_) => Exit::EXEC_FAILED,
+                Verb::Ls(_)
+                | Verb::Get(_)
+                | Verb::Open(_)
+                | Verb::Events(_)
+                | Verb::Rm(_)
+                | Verb::Purge(_)
+                | Verb::Health => failure.exit(),
+            }
+        }
+    }
+}
+
+/// Takes the token from where it was said to be, or else from the environment.
+fn find_token(
+    global: &Global,
+    token: Option<Secret>,
+    printer: &mut Printer<'_>,
+) -> Result<Option<Secret>, Failure> {
+    // A variable that is set to nothing counts as not set, as for other programs.
+    let file = global.token_file.as_deref();
+    let Some(file) = file.filter(|file| !file.as_os_str().is_empty()) else {
+        return Ok(token.filter(|token| !token.expose().is_empty()));
+    };
+    if file.as_os_str() == "-" {
+        printer.ask_nobody();
+    }
+    token::read(file, printer.stdin()).map(Some)
+}
+
+fn connect(global: &Global, token: Option<Secret>) -> Result<Client, Failure> {
+    let mut client = Client::new(Endpoint::parse(&global.url)?);
+    if let Some(token) = token {
+        client = client.with_token(&token)?;
+    }
+    if let Some(deadline) = global.deadline() {
+        client = client.with_deadline(deadline);
+    }
+    Ok(client)
+}
+
+async fn act(
+    client: &Client,
+    printer: &mut Printer<'_>,
+    args: &Args,
+    interrupt: impl Future<Output = ()>,
+) -> Result<Exit, Failure> {
+    match &args.verb {
+        Verb::Ls(ls) => sessions::list(client, printer, ls).await,
+        Verb::Get(get) => sessions::get(client, printer, get).await,
+        Verb::Open(open) => sessions::open(client, printer, open).await,
+        Verb::Exec(exec) => exec::exec(client, printer, exec, args.global.timeout).await,
+        Verb::Events(events) if events.follow => {
+            tokio::select! {
+                biased;
+                () = interrupt => Ok(Exit::OK),
+                gone = events::follow(client, printer, events, events::POLL) => gone,
+            }
+        }
+        Verb::Events(events) => events::show(client, printer, events).await,
+        Verb::Rm(rm) => removal::close(client, printer, rm).await,
+        Verb::Purge(purge) => removal::purge(client, printer, purge).await,
+        Verb::Health => health::health(client, printer).await,
+    }
+}

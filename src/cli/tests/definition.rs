@@ -1,0 +1,34 @@
+//! The definition of the command line.
+
+use clap::Parser as _;
+
+use crate::cli::args::{self, Args};
+
+#[test]
+fn the_command_line_is_well_defined() {
+    args::command().debug_assert();
+}
+
+#[test]
+fn wrong_usage_is_2_and_help_is_0() {
+    for (arguments, exit) in [
+        (&["ls", "--what"][..], 2),
+        (&[], 2),
+        (&["get", "../etc"], 2),
+        (&["exec", "a"], 2),
+        (&["open", "--reuse"], 2),
+        (&["open", "--id", "a", "--reuse", "--attach"], 2),
+        (&["events", "a", "--limit", "0"], 2),
+        (&["ls", "--timeout", "0"], 2),
+        (&["--help"], 0),
+        (&["purge", "--help"], 0),
+        (&["--version"], 0),
+    ] {
+        let all = ["sandboxctl"].iter().chain(arguments);
+        assert_eq!(
+            Args::try_parse_from(all).unwrap_err().exit_code(),
+            exit,
+            "{arguments:?}"
+        );
+    }
+}
