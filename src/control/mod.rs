@@ -1,6 +1,180 @@
 //! What a caller may ask, without HTTP.
+//!
+//! A request never drives the engine to start or stop anything: it writes what
+//! is wanted, has the controller nudged, and waits on a ticket. Commands on a
+//! running session go straight to its sandbox, under a lease.
 
+mod close;
+mod describe;
+mod exec;
+mod live;
+mod open;
 pub mod refusal;
 pub mod request;
+mod roll;
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::task::TaskTracker;
+
+use crate::activity::Leases;
+use crate::id::SessionId;
+use crate::policy::Current;
+use crate::reconcile::{Books, EngineHealth, Host, Outcome, Tickets, Work};
+use crate::sandbox::usage::Sampler;
+use crate::secret::{Secret, TokenKey};
+use crate::session::record::{Record, Status};
 
 pub use refusal::Refusal;
+
+/// Serves requests; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Control(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    policy: Current,
+    keys: Keys,
+    books: Books,
+    loop_: Loop,
+    host: Host,
+    sampler: Sampler,
+    /// Held from the census to the commit, so that ceilings hold under any race.
+    admission: Mutex<()>,
+    slots: Slots,
+    /// Told resets, and counts for the health route.
+    roll: roll::Roll,
+    tasks: TaskTracker,
+}
+
+/// What makes somebody a caller.
+#[derive(Debug)]
+pub struct Keys {
+    /// Good everywhere.
+    pub service: Secret,
+    /// What session tokens are derived from.
+    pub tokens: TokenKey,
+}
+
+/// The controller, as requests reach it.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// Where sessions are queued.
+    pub work: Work,
+    /// Where a request waits for what becomes of its intent.
+    pub tickets: Tickets,
+    /// Who uses what.
+    pub leases: Leases,
+    /// Whether the engine answers.
+    pub engine: EngineHealth,
+}
+
+/// Places for commands that run.
+#[derive(Debug)]
+struct Slots {
+    free: Arc<Semaphore>,
+    limit: usize,
+}
+
+impl Control {
+    /// Puts the parts together; starts nothing.
+    pub fn new(policy: Current, keys: Keys, books: Books, loop_: Loop, place: Place) -> Self {
+        let limit = policy.get().limits.max_running_commands;
+        Self(Arc::new(Inner {
+            policy,
+            keys,
+            books,
+            loop_,
+            host: place.host,
+            sampler: place.sampler,
+            admission: Mutex::new(()),
+            slots: Slots {
+                free: Arc::new(Semaphore::new(limit)),
+                limit,
+            },
+            roll: roll::Roll::default(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Returns who a presented token makes the caller for a session.
+    ///
+    /// An unknown session costs the same time as a known one.
+    pub fn authenticate(&self, id: &SessionId, presented: &[u8]) -> Option<request::Viewer> {
+        let is_service = self.is_service_token(presented);
+        let nonce = self
+            .open_record(id)
+            .map_or_else(crate::id::Nonce::random, |record| record.spec.nonce.clone());
+        let token = self.0.keys.tokens.session_token(id, &nonce);
+        let is_session = token.matches(presented);
+        match (is_service, is_session) {
+            (true, _) => Some(request::Viewer::Service),
+            (false, true) => Some(request::Viewer::Session),
+            (false, false) => None,
+        }
+    }
+
+    /// Returns whether a presented token is the service token.
+    pub fn is_service_token(&self, presented: &[u8]) -> bool {
+        self.0.keys.service.matches(presented)
+    }
+
+    /// Waits for commands under way to end; new ones are not kept out.
+    pub async fn drained(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// Returns the record of an open session.
+    fn open_record(&self, id: &SessionId) -> Option<Arc<Record>> {
+        self.0
+            .books
+            .store
+            .record(id)
+            .filter(|record| record.marks.closed.is_none())
+    }
+
+    fn status(&self, id: &SessionId) -> Status {
+        self.0
+            .books
+            .store
+            .status(id)
+            .map(|status| (*status).clone())
+            .unwrap_or_default()
+    }
+}
+
+/// Where sandboxes are and how they are sampled.
+#[derive(Debug)]
+pub struct Place {
+    /// The engine and the workspaces.
+    pub host: Host,
+    /// What sandboxes use.
+    pub sampler: Sampler,
+}
+
+/// Puts a commit that failed into the caller's words.
+fn unwritten(error: crate::store::CommitError) -> Refusal {
+    refused(crate::reconcile::unwritten(error))
+}
+
+/// Puts a failure of the controller into the caller's words.
+fn refused(failure: crate::reconcile::Failure) -> Refusal {
+    use crate::reconcile::Failure;
+    match failure {
+        Failure::Refused(why) | Failure::Engine(why) => Refusal::StartFailed(why),
+        Failure::Unavailable(why) => Refusal::EngineUnavailable(why),
+        Failure::NoSpace(why) => Refusal::NoSpace(why),
+        Failure::Store(why) => Refusal::StoreUnavailable(why),
+    }
+}
+
+/// Puts the outcome of an intent to run into the caller's words.
+fn running(id: &SessionId, outcome: Outcome) -> Result<(), Refusal> {
+    match outcome {
+        Outcome::Reached => Ok(()),
+        Outcome::Failed(failure) => Err(refused(failure)),
+        Outcome::Gone => Err(Refusal::NoSession(id.clone())),
+    }
+}

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::Clock;
 use crate::id::ContainerKey;
-use crate::session::record::{
-    Closed, Event, Marks, Notice, Parked, Purge, Reason, Record, Status,
-};
+use crate::session::record::{Closed, Event, Marks, Notice, Parked, Purge, Reason, Record, Status};
 use crate::store::{Batch, CommitError, Conflict, Expect, Store};
 
 use super::observe::Sight;
@@ -39,11 +37,11 @@ impl Books {
         status: &Status,
         sight: &Sight,
         aim: Aim,
-    ) -> Result<(), CommitError> {
+    ) -> Result<Written, CommitError> {
         let began = sight.observed.container == Container::Running(Life::New);
         let reached = record.marks.generation <= status.reached;
         if reached && !began && status.attempts == 0 {
-            return Ok(());
+            return Ok(Written::Yes);
         }
         let mut next = Status {
             reached: record.marks.generation,
@@ -68,17 +66,16 @@ impl Books {
                 (_, None) => ("reset", None),
             });
         }
-        let id = &record.spec.id;
-        let batch = Batch::new().put_status(id, next);
+        let batch = seen(record, next);
         let batch = match op.filter(|_| !reached || began) {
             Some((op, reason)) => batch.event(None, self.fact(record, op, reason)),
             None => batch,
         };
-        self.store.commit(batch).await.map(drop)
+        written(self.store.commit(batch).await)
     }
 
     /// Takes a fresh key, under which nothing was ever made.
-    pub async fn take_key(&self, record: &Record, status: &Status) -> Result<(), CommitError> {
+    pub async fn take_key(&self, record: &Record, status: &Status) -> Result<Written, CommitError> {
         let next = Status {
             key: Some(ContainerKey::random()),
             container: None,
@@ -86,8 +83,7 @@ impl Books {
             spec_hash: None,
             ..status.clone()
         };
-        let batch = Batch::new().put_status(&record.spec.id, next);
-        self.store.commit(batch).await.map(drop)
+        written(self.store.commit(seen(record, next)).await)
     }
 
     /// Notes that a session is asleep, unless its intent changed meanwhile.
@@ -165,16 +161,13 @@ impl Books {
         record: &Record,
         status: &Status,
         why: &str,
-    ) -> Result<u32, CommitError> {
-        let attempts = status.attempts.saturating_add(1);
+    ) -> Result<Written, CommitError> {
         let next = Status {
-            attempts,
+            attempts: status.attempts.saturating_add(1),
             last_error: Some(why.to_owned()),
             ..status.clone()
         };
-        let batch = Batch::new().put_status(&record.spec.id, next);
-        self.store.commit(batch).await?;
-        Ok(attempts)
+        written(self.store.commit(seen(record, next)).await)
     }
 
     /// A changed intent, good only if nobody else changed it first.
@@ -201,6 +194,14 @@ impl Books {
             facts,
         }
     }
+}
+
+/// What was seen of a session, good only for the intent it was seen under.
+fn seen(record: &Record, status: Status) -> Batch {
+    let id = &record.spec.id;
+    Batch::new()
+        .expect(id, record.marks.generation)
+        .put_status(id, status)
 }
 
 /// The fact that a session at rest is worth, if any.

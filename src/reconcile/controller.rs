@@ -119,7 +119,9 @@ impl Controller {
                 (failed.id(), failed.is_panic().then_some(rest))
             }
         };
-        let key = keys.remove(&task).expect("every pass has its key on the list");
+        let key = keys
+            .remove(&task)
+            .expect("every pass has its key on the list");
         if again.is_some_and(|at| self.clock.now().plus(PANIC_REST / 2) < at) {
             // Deadlines are that far away too; a panic logged itself already.
             tracing::trace!(%key, ?again, "rests");

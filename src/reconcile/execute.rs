@@ -15,7 +15,9 @@ use super::plan::{Blame, Container, Step};
 use super::settings::create_body;
 use super::ticket::Failure;
 use crate::activity::Leases;
-use crate::docker::{self, Created, Force, Removed, Retry};
+use crate::docker;
+use crate::docker::containers::{Created, Force, Removed};
+use crate::docker::error::Retry;
 use crate::policy::Current;
 use crate::session::blueprint::{Blueprint, blueprint, container_name, user};
 use crate::session::lifecycle::{Aim, InUse};
@@ -95,8 +97,8 @@ impl Executor {
             }
             Step::MakeWorkspace => self.make_workspace(&record.spec).await,
             Step::TakeKey => {
-                self.books.take_key(record, status).await.map_err(unwritten)?;
-                Ok(Next::Again)
+                let written = self.books.take_key(record, status).await;
+                written.map(|_| Next::Again).map_err(unwritten)
             }
             Step::Create => self.create(record, status).await,
             Step::Start => self.start(case).await,
@@ -140,11 +142,14 @@ impl Executor {
     }
 
     async fn settle(&self, case: Case<'_>) -> Result<Next, Failure> {
-        self.books
+        let settled = self
+            .books
             .settle(case.record, case.status, case.sight, case.aim)
-            .await
-            .map_err(unwritten)?;
-        Ok(Next::Rest)
+            .await;
+        match settled.map_err(unwritten)? {
+            Written::Yes => Ok(Next::Rest),
+            Written::Overtaken => Ok(Next::Again),
+        }
     }
 
     fn await_image(&self, spec: &Spec) {

@@ -2,7 +2,7 @@
 
 use crate::docker::Engine;
 use crate::id::{InstanceId, SessionId};
-use crate::workspace::{Workspaces, WorkspaceError};
+use crate::workspace::{WorkspaceError, Workspaces};
 
 /// What the controller looks at and acts on; cheap to clone.
 #[derive(Clone, Debug)]

@@ -9,13 +9,40 @@
 //!        └── deadline or backoff
 //! ```
 
-pub mod backoff;
-pub mod images;
-pub mod key;
-pub mod plan;
+mod backoff;
+mod books;
+mod controller;
+mod execute;
+mod host;
+mod images;
+mod key;
+mod observe;
+mod pass;
+mod plan;
 #[cfg(test)]
 mod plan_tests;
-pub mod queue;
-pub mod residents;
-pub mod strays;
-pub mod ticket;
+mod queue;
+mod residents;
+mod resync;
+mod settings;
+mod strays;
+mod ticket;
+mod watch;
+mod work;
+
+pub use backoff::{REST_MAX, rest};
+pub use books::{Books, Written};
+pub use controller::{Controller, Pulse};
+pub use execute::{Executor, chain, unwritten};
+pub use host::Host;
+pub use images::Images;
+pub use key::Key;
+pub use pass::{Passes, STEPS_MAX, activity};
+pub use plan::{Fate, Observed, Step, next_step};
+pub use queue::Queue;
+pub use residents::Residents;
+pub use resync::Resync;
+pub use strays::STRAYS_MAX;
+pub use ticket::{Failure, Outcome, Tickets};
+pub use watch::{EngineHealth, events, ping, resync};
+pub use work::Work;

@@ -4,10 +4,9 @@ use tracing::warn;
 
 use super::host::Host;
 use super::images::Images;
-use super::plan::{
-    Container, Ending, Fate, Fit, Image, Life, Observed, Rival, Workspace,
-};
-use crate::docker::{self, Inspect, State};
+use super::plan::{Container, Ending, Fate, Fit, Image, Life, Observed, Rival, Workspace};
+use crate::docker;
+use crate::docker::inspect::{Inspect, State};
 use crate::session::blueprint::{
     LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, container_name, predecessor_name,
 };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::backoff::rest;
+use super::books::Written;
 use super::execute::{Case, Executor, Next, failure, in_use, unwritten};
 use super::key::Key;
 use super::observe::{Sight, observe};
@@ -181,8 +182,7 @@ impl Passes {
         if moment.status.reached < marks.generation {
             info!(session = %id, phase = moment.aim.as_str(), "settled");
         }
-        self.tickets
-            .settle(id, marks.generation, &Outcome::Reached);
+        self.tickets.settle(id, marks.generation, &Outcome::Reached);
     }
 
     fn gone(&self, id: &SessionId) {
@@ -205,21 +205,19 @@ impl Passes {
         // ran must not come up later behind its caller's back.
         let is_stillborn = *aim == Aim::Running && status.incarnation == 0;
         let written = if is_stillborn {
-            books
-                .close(record, Reason::StartFailed)
-                .await
-                .map(|_| status.attempts + 1)
+            books.close(record, Reason::StartFailed).await
         } else {
             books.fail(record, status, &why.to_string()).await
         };
         let outcome = Outcome::Failed(why);
         self.tickets.settle(id, record.marks.generation, &outcome);
+        let later = self.now().plus(rest(status.attempts.saturating_add(1)));
         match written {
-            Ok(_) if is_stillborn => Some(self.now()),
-            Ok(attempts) => Some(self.now().plus(rest(attempts))),
+            Ok(Written::Yes) if !is_stillborn => Some(later),
+            Ok(Written::Yes | Written::Overtaken) => Some(self.now()),
             Err(error) => {
                 warn!(session = %id, error = %unwritten(error), "the failure could not be written down");
-                Some(self.now().plus(rest(status.attempts + 1)))
+                Some(later)
             }
         }
     }

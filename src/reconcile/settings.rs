@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::docker::{CreateBody, Env, HostConfig, LogConfig, Mount, RestartPolicy};
+use crate::docker::spec::{CreateBody, Env, HostConfig, LogConfig, Mount, RestartPolicy};
 use crate::id::{ContainerKey, InstanceId};
 use crate::session::blueprint::Blueprint;
 use crate::session::record::Spec;

@@ -1,16 +1,20 @@
 //! Follows the engine: whether it answers, and what its containers do.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::execute::chain;
 use super::resync::Resync;
 use super::work::Work;
-use crate::docker::{ContainerEvent, Engine, Label};
+use crate::docker;
+use crate::docker::Engine;
+use crate::docker::containers::Label;
+use crate::docker::events::Event;
 use crate::id::SessionId;
 use crate::session::blueprint::LABEL_SESSION;
 
@@ -100,13 +104,11 @@ pub async fn resync(
 /// Events only wake: what is lost with a broken stream, a resync finds.
 pub async fn events(engine: Engine, label: Label, work: Work, cancel: CancellationToken) {
     loop {
-        let end = tokio::select! {
+        let Err(error) = tokio::select! {
             () = cancel.cancelled() => return,
             end = follow(&engine, &label, &work) => end,
         };
-        if let Err(error) = end {
-            tracing::debug!(error = %chain(&error), "the engine's event stream ended");
-        }
+        debug!(error = %chain(&error), "the engine's event stream ended");
         tokio::select! {
             () = cancel.cancelled() => return,
             () = tokio::time::sleep(STREAM_REST) => {}
@@ -114,16 +116,17 @@ pub async fn events(engine: Engine, label: Label, work: Work, cancel: Cancellati
     }
 }
 
-async fn follow(engine: &Engine, label: &Label, work: &Work) -> Result<(), crate::docker::Error> {
+/// Follows the stream until it breaks.
+async fn follow(engine: &Engine, label: &Label, work: &Work) -> Result<Infallible, docker::Error> {
     let mut stream = engine.events(label).await?;
-    while let Some(event) = stream.next().await? {
+    loop {
+        let event = stream.next().await?;
         if let Some(id) = session(&event) {
             work.nudge_session(&id);
         }
     }
-    Ok(())
 }
 
-fn session(event: &ContainerEvent) -> Option<SessionId> {
-    SessionId::parse(event.labels.get(LABEL_SESSION)?).ok()
+fn session(event: &Event) -> Option<SessionId> {
+    SessionId::parse(event.attributes.get(LABEL_SESSION)?).ok()
 }

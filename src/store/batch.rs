@@ -25,6 +25,8 @@ pub struct Batch {
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     PutRecord(Box<Record>, Expect),
+    Check(SessionId, u64),
+    Told(SessionId, u64),
     PutStatus(SessionId, Box<Status>),
     Touch(SessionId, Timestamp),
     Forget(SessionId),
@@ -83,6 +85,19 @@ impl Batch {
     #[must_use]
     pub fn put_engine_id(self, id: String) -> Self {
         self.with(Op::PutEngineId(id))
+    }
+
+    /// Holds the batch to a session whose record has this generation.
+    #[must_use]
+    pub fn expect(self, id: &SessionId, generation: u64) -> Self {
+        self.with(Op::Check(id.clone(), generation))
+    }
+
+    /// Notes that a caller was told of the reset that began this incarnation; a
+    /// later reset stays to be told.
+    #[must_use]
+    pub fn told(self, id: &SessionId, incarnation: u64) -> Self {
+        self.with(Op::Told(id.clone(), incarnation))
     }
 
     fn with(mut self, op: Op) -> Self {

@@ -158,6 +158,11 @@ impl Store {
         self.mirror().statuses.get(id).map(Arc::clone)
     }
 
+    /// Returns a number that changes with every change of a record or a status.
+    pub fn revision(&self) -> u64 {
+        self.mirror().revision
+    }
+
     /// Returns the next place in the order of opening; never the same twice, also
     /// not after a restart if a record with it was committed.
     pub fn next_order(&self) -> u64 {

@@ -72,6 +72,8 @@ impl Draft<'_> {
     fn apply(&mut self, op: Op) -> Result<(), CommitError> {
         match op {
             Op::PutRecord(record, expect) => self.put_record(*record, expect),
+            Op::Check(id, generation) => self.check(&id, generation).map_err(CommitError::Conflict),
+            Op::Told(id, incarnation) => self.told(id, incarnation).map_err(invalid),
             Op::PutStatus(id, status) => self.put_status(id, *status).map_err(invalid),
             Op::Touch(id, last_used) => self.touch(&id, last_used).map_err(invalid),
             Op::Forget(id) => {
@@ -96,6 +98,37 @@ impl Draft<'_> {
             self.put_meta(|meta| meta.order = order).map_err(invalid)?;
         }
         self.stage_record(record).map_err(invalid)
+    }
+
+    fn check(&self, id: &SessionId, expected: u64) -> Result<(), Conflict> {
+        let id = || id.clone();
+        match self.record(&id()).map(|record| record.marks.generation) {
+            Some(found) if found == expected => Ok(()),
+            Some(found) => Err(Conflict::Changed {
+                id: id(),
+                expected,
+                found,
+            }),
+            None => Err(Conflict::Missing { id: id(), expected }),
+        }
+    }
+
+    fn told(&mut self, id: SessionId, incarnation: u64) -> Result<(), CodecError> {
+        let layers = [&self.staged.changes.statuses, &self.before.statuses];
+        let Some(status) = look(layers, &self.mirror.statuses, &id) else {
+            return Ok(());
+        };
+        if status.incarnation != incarnation || status.notice.is_none() {
+            return Ok(());
+        }
+        let status = Status {
+            notice: None,
+            ..Status::clone(status)
+        };
+        status::put(&mut self.staged.writes, &id, &status)?;
+        let statuses = &mut self.staged.changes.statuses;
+        statuses.insert(id, Some(Arc::new(status)));
+        Ok(())
     }
 
     fn stage_record(&mut self, record: Record) -> Result<(), CodecError> {

@@ -1,0 +1,139 @@
+//! Ends sessions, with or without their files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::request::WhenOpen;
+use super::{Control, Refusal, unwritten};
+use crate::id::{Nonce, SessionId};
+use crate::reconcile::{Host, Outcome};
+use crate::session::record::{Closed, Marks, Purge, Reason, Record, Spec};
+use crate::store::{Batch, CommitError, Expect};
+
+/// How long a caller waits for the end; it comes in any case.
+const END_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How often a closing starts over when others change the same record.
+const TRIES_MAX: usize = 16;
+
+impl Control {
+    /// Ends an open session, and waits until it has ended, for half a minute.
+    pub async fn close(&self, id: &SessionId, purge: Purge) -> Result<(), Refusal> {
+        self.end(id, |record| match (record, purge) {
+            (Some(record), purge) if record.marks.closed.is_none() => Ok(Some(purge)),
+            (Some(_) | None, _) => Err(Refusal::NoSession(id.clone())),
+        })
+        .await
+    }
+
+    /// Removes everything that an id ever had, whatever state it is in.
+    ///
+    /// That there was nothing is no error.
+    pub async fn purge(&self, id: &SessionId, open: WhenOpen) -> Result<(), Refusal> {
+        if self.0.books.store.record(id).is_none() && !self.has_files(id).await? {
+            return Ok(());
+        }
+        self.end(id, |record| {
+            let is_open = record.is_some_and(|record| record.marks.closed.is_none());
+            match (is_open, open) {
+                (true, WhenOpen::Refuse) => Err(Refusal::StillOpen(id.clone())),
+                (true, WhenOpen::Close) | (false, _) => Ok(Some(Purge::Yes)),
+            }
+        })
+        .await
+    }
+
+    async fn has_files(&self, id: &SessionId) -> Result<bool, Refusal> {
+        let Some(workspaces) = &self.0.host.workspaces else {
+            return Ok(false);
+        };
+        Host::on_disk(workspaces, id, |workspaces, id| workspaces.exists(id))
+            .await
+            .map_err(|error| Refusal::EngineFailed(crate::reconcile::chain(&error)))
+    }
+
+    /// Writes down that a session is over, as `decide` says, and waits for it.
+    async fn end(
+        &self,
+        id: &SessionId,
+        decide: impl Fn(Option<&Record>) -> Result<Option<Purge>, Refusal>,
+    ) -> Result<(), Refusal> {
+        for _ in 0..TRIES_MAX {
+            let before = self.0.books.store.record(id);
+            let Some(purge) = decide(before.as_deref())? else {
+                return Ok(());
+            };
+            let (record, expect) = self.ended(id, before, purge);
+            let generation = record.marks.generation;
+            let batch = Batch::new().put_record(record, expect);
+            match self.0.books.store.commit(batch).await {
+                Ok(_) => {
+                    self.await_end_of(id, generation).await;
+                    return Ok(());
+                }
+                Err(CommitError::Conflict(_)) => {}
+                Err(error) => return Err(unwritten(error)),
+            }
+        }
+        Err(Refusal::Closing(id.clone()))
+    }
+
+    /// The record of a session that is over, and what it replaces.
+    fn ended(&self, id: &SessionId, before: Option<Arc<Record>>, purge: Purge) -> (Record, Expect) {
+        let now = self.0.books.clock.now();
+        let closed = Some(Closed {
+            at: now,
+            purge,
+            reason: Reason::Requested,
+        });
+        if let Some(before) = before {
+            let expect = Expect::Generation(before.marks.generation);
+            let marks = Marks {
+                generation: before.marks.generation + 1,
+                closed,
+                ..before.marks.clone()
+            };
+            let spec = before.spec.clone();
+            return (Record { spec, marks }, expect);
+        }
+        // Files without a record, of an older installation: a record is made,
+        // to be gone with them.
+        let policy = self.0.policy.get();
+        let alias = policy.catalogue.default_alias().clone();
+        let runtime = policy
+            .catalogue
+            .get(&alias)
+            .expect("the default is in the catalogue")
+            .clone();
+        let spec = Spec {
+            id: id.clone(),
+            alias,
+            runtime,
+            tenant: None,
+            nonce: Nonce::random(),
+            opened_at: now,
+            order: self.0.books.store.next_order(),
+        };
+        let marks = Marks {
+            generation: 1,
+            last_used: now,
+            parked: None,
+            closed,
+            slept: None,
+        };
+        (Record { spec, marks }, Expect::Absent)
+    }
+
+    async fn await_end_of(&self, id: &SessionId, generation: u64) {
+        let ticket = self.0.loop_.tickets.intent(id, generation);
+        self.0.loop_.work.nudge_session(id);
+        match timeout(END_WAIT_MAX, ticket).await {
+            Ok(Ok(Outcome::Reached | Outcome::Gone)) => {}
+            // The intent stands, and the controller goes on.
+            Ok(Ok(Outcome::Failed(_)) | Err(_)) | Err(_) => {
+                tracing::info!(session = %id, "closed for its callers, and still being ended");
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Describes sessions, the service and its policy, without asking the engine.
+
+use super::request::{Events, List, Sampling, Viewer};
+use super::{Control, Refusal};
+use crate::clock::Timestamp;
+use crate::id::SessionId;
+use crate::policy::describe::describe as describe_policy;
+use crate::reconcile::activity;
+use crate::session::blueprint::{blueprint, container_name};
+use crate::session::phase::{Phase, phase};
+use crate::session::record::{Event, Record, Status};
+use crate::store::{Health, Page};
+use crate::wire::events::{SessionEvent, SessionEvents};
+use crate::wire::service::{ServiceHealth, ServicePolicy};
+use crate::wire::sessions::{SessionInfo, SessionList};
+
+/// Events of a page whose caller named no limit.
+const EVENTS_DEFAULT: usize = 200;
+
+impl Control {
+    /// Describes how the service is; cheap, and never waits.
+    pub fn health(&self) -> ServiceHealth {
+        let policy = self.0.policy.get();
+        let counts = self.counts();
+        let mut reasons = Vec::new();
+        if let Some(trouble) = self.0.loop_.engine.trouble() {
+            reasons.push(format!("engine: {trouble}"));
+        }
+        if let Health::Degraded { reason } = self.0.books.store.health() {
+            reasons.push(format!("store: {reason}"));
+        }
+        ServiceHealth {
+            status: if reasons.is_empty() { "ok" } else { "degraded" }.to_owned(),
+            sessions: counts.resident,
+            limit: policy.capacity.max_sessions,
+            open_sessions: counts.open,
+            open_limit: policy.capacity.max_open_sessions,
+            runtimes: policy
+                .catalogue
+                .iter()
+                .map(|(alias, _)| alias.to_string())
+                .collect(),
+            reasons,
+        }
+    }
+
+    /// Describes what the operator allows.
+    pub fn policy(&self) -> ServicePolicy {
+        describe_policy(&self.0.policy.get())
+    }
+
+    /// Describes one open session.
+    pub async fn describe(
+        &self,
+        id: &SessionId,
+        usage: Sampling,
+        viewer: Viewer,
+    ) -> Result<SessionInfo, Refusal> {
+        let record = self
+            .open_record(id)
+            .ok_or_else(|| Refusal::NoSession(id.clone()))?;
+        let status = self.status(id);
+        let mut info = self.info(&record, &status, viewer);
+        self.sample_into(&mut info, &status, usage).await;
+        Ok(info)
+    }
+
+    /// Lists open sessions in the order of opening.
+    pub async fn list(&self, list: List) -> Result<SessionList, Refusal> {
+        let policy = self.0.policy.get();
+        let mut sessions = Vec::new();
+        let mut next = None;
+        let mut skipping = list.cursor.clone();
+        for record in self.0.books.store.records() {
+            if record.marks.closed.is_some() {
+                continue;
+            }
+            if let Some(cursor) = &skipping {
+                if cursor == record.spec.id.as_str() {
+                    skipping = None;
+                }
+                continue;
+            }
+            let status = self.status(&record.spec.id);
+            let mut info = self.info(&record, &status, Viewer::Service);
+            let wanted = list
+                .tenant
+                .as_ref()
+                .is_none_or(|t| Some(t) == record.spec.tenant.as_ref())
+                && list.state.as_ref().is_none_or(|state| *state == info.state);
+            if !wanted {
+                continue;
+            }
+            if list.limit == Some(sessions.len()) {
+                next = sessions
+                    .last()
+                    .map(|last: &SessionInfo| last.session_id.clone());
+                break;
+            }
+            self.sample_into(&mut info, &status, list.usage).await;
+            sessions.push(info);
+        }
+        Ok(SessionList {
+            sessions,
+            limit: policy.capacity.max_sessions,
+            open_limit: policy.capacity.max_open_sessions,
+            tenant_limit: policy.capacity.max_sessions_per_tenant,
+            next,
+        })
+    }
+
+    /// Reads a session's log.
+    pub async fn events(&self, id: &SessionId, events: Events) -> Result<SessionEvents, Refusal> {
+        if self.open_record(id).is_none() {
+            return Err(Refusal::NoSession(id.clone()));
+        }
+        let page = match events.limit {
+            Some(limit) => Page::Oldest(limit),
+            None => Page::Newest(EVENTS_DEFAULT),
+        };
+        let (store, session) = (self.0.books.store.clone(), id.clone());
+        let read = move || store.events(Some(&session), events.after, page);
+        let page = match tokio::task::spawn_blocking(read).await {
+            Ok(page) => page,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        let page =
+            page.map_err(|error| Refusal::StoreUnavailable(crate::reconcile::chain(&error)))?;
+        Ok(SessionEvents {
+            events: page
+                .events
+                .into_iter()
+                .map(|(seq, event)| on_wire(seq, event))
+                .collect(),
+            latest_seq: page.latest_seq,
+            first_seq: page.first_seq,
+        })
+    }
+
+    fn info(&self, record: &Record, status: &Status, viewer: Viewer) -> SessionInfo {
+        let now = self.0.books.clock.now();
+        let spec = &record.spec;
+        let phase = phase(record, status);
+        let used = activity(
+            &self.0.loop_.leases,
+            &spec.id,
+            &record.marks,
+            Timestamp::ZERO,
+        );
+        let last = match &record.marks.parked {
+            Some(parked) => parked.at,
+            None => used.last_used,
+        };
+        let for_service = |text: Option<String>| match viewer {
+            Viewer::Service => text,
+            Viewer::Session => None,
+        };
+        SessionInfo {
+            session_id: spec.id.to_string(),
+            runtime: spec.alias.to_string(),
+            tenant: spec.tenant.as_ref().map(ToString::to_string),
+            alive: phase.alive(),
+            state: phase.state().to_owned(),
+            created_at: spec.opened_at.secs_f64(),
+            last_activity: last.secs_f64(),
+            idle_seconds: now.since(last).as_secs_f64(),
+            usage: None,
+            phase: phase.as_str().to_owned(),
+            reason: reason(record, status, phase),
+            incarnation: status.incarnation.max(1),
+            exec: "docker".to_owned(),
+            drifted: self.has_drifted(record, status),
+            container: for_service(status.key.as_ref().map(|key| container_name(&spec.id, key))),
+            image: for_service(spec.runtime.ready_image().map(str::to_owned)),
+        }
+    }
+
+    /// Whether the container would be made differently today.
+    fn has_drifted(&self, record: &Record, status: &Status) -> bool {
+        let workspaces = self.0.host.workspaces.as_ref();
+        let workspace = workspaces.map(|workspaces| workspaces.mounted(&record.spec.id));
+        let today = blueprint(&record.spec, &self.0.policy.get(), workspace.as_deref());
+        match (&status.spec_hash, today) {
+            (Some(made), Ok(today)) => *made != today.hash(),
+            (None, _) | (_, Err(_)) => false,
+        }
+    }
+
+    async fn sample_into(&self, info: &mut SessionInfo, status: &Status, usage: Sampling) {
+        match (usage, info.alive, &status.container) {
+            (Sampling::On, true, Some(container)) => {
+                info.usage = self.0.sampler.sample(container).await;
+            }
+            (Sampling::On | Sampling::Off, _, _) => {}
+        }
+    }
+}
+
+/// Why a session is in its phase, where there is something to say.
+fn reason(record: &Record, status: &Status, phase: Phase) -> Option<String> {
+    match phase {
+        Phase::Hibernated | Phase::Hibernating | Phase::Lost => record
+            .marks
+            .parked
+            .as_ref()
+            .map(|parked| parked.reason.as_str().to_owned()),
+        Phase::Failed => status.last_error.clone(),
+        Phase::Opening | Phase::Running | Phase::Waking => None,
+    }
+}
+
+fn on_wire(seq: u64, event: Event) -> SessionEvent {
+    let millis = std::time::Duration::from_micros(event.duration_us).as_secs_f64() * 1_000.0;
+    SessionEvent {
+        seq,
+        at: event.at.secs_f64(),
+        op: event.op,
+        target: event.target,
+        ok: event.ok,
+        detail: event.detail,
+        duration_ms: (millis * 10.0).round() / 10.0,
+    }
+}

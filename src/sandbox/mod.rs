@@ -1,0 +1,5 @@
+//! Runs things in a live sandbox and samples what it uses.
+
+pub mod commands;
+mod killing;
+pub mod usage;
