@@ -14,3 +14,6 @@ pub mod wire;
 // Decisions: pure, `now` is an argument.
 pub mod policy;
 pub mod session;
+
+// Edges.
+pub mod config;
