@@ -32,3 +32,4 @@ pub mod control;
 // Edges: how the outside reaches all of it.
 pub mod cli;
 pub mod client;
+pub mod config;

@@ -4,7 +4,7 @@ use super::request::{Events, List, Sampling, Viewer};
 use super::{Control, Refusal};
 use crate::clock::Timestamp;
 use crate::id::SessionId;
-use crate::policy::describe::describe as describe_policy;
+use crate::policy::describe as describe_policy;
 use crate::reconcile::activity;
 use crate::session::blueprint::{blueprint, container_name};
 use crate::session::phase::{Phase, phase};
@@ -46,7 +46,7 @@ impl Control {
 
     /// Describes what the operator allows.
     pub fn policy(&self) -> ServicePolicy {
-        describe_policy(&self.0.policy.get())
+        describe_policy(&self.0.policy.get(), self.0.prewarm)
     }
 
     /// Describes one open session.

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::activity::Leases;
 use crate::id::SessionId;
-use crate::policy::Current;
+use crate::policy::{Current, Prewarm};
 use crate::reconcile::{Books, EngineHealth, Host, Outcome, Tickets, Work};
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
@@ -40,6 +40,7 @@ struct Inner {
     loop_: Loop,
     host: Host,
     sampler: Sampler,
+    prewarm: Prewarm,
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
     slots: Slots,
@@ -88,6 +89,7 @@ impl Control {
             loop_,
             host: place.host,
             sampler: place.sampler,
+            prewarm: place.prewarm,
             admission: Mutex::new(()),
             slots: Slots {
                 free: Arc::new(Semaphore::new(limit)),
@@ -152,6 +154,8 @@ pub struct Place {
     pub host: Host,
     /// What sandboxes use.
     pub sampler: Sampler,
+    /// Whether images are fetched at start.
+    pub prewarm: Prewarm,
 }
 
 /// Puts a commit that failed into the caller's words.

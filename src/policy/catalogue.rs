@@ -153,6 +153,11 @@ impl Catalogue {
 }
 
 impl Runtime {
+    /// Says whether its image has to be built here before it can be used.
+    pub fn needs_build(&self) -> bool {
+        self.ready_image().is_none()
+    }
+
     /// Returns the image that can be used as it is; a recipe has none.
     pub fn ready_image(&self) -> Option<&str> {
         match &self.source {

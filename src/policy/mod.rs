@@ -1,19 +1,31 @@
 //! The operator's ceilings and allowlist: always valid, replaced whole.
+//!
+//! ```text
+//! Terms (what was written) --Policy::new--> Policy (what holds) --describe--> wire
+//! ```
 
+pub mod builtins;
 pub mod catalogue;
 pub mod current;
+pub mod describe;
+pub mod recipe;
+#[cfg(test)]
+pub(crate) mod sample;
+pub mod valid;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::{ByteSize, Cpus};
-pub use catalogue::{Catalogue, Runtime, RuntimeConfig, Source};
+pub use catalogue::{Catalogue, PackageManager, Runtime, RuntimeConfig, Source};
 pub use current::Current;
+pub use describe::describe;
+pub use valid::{InvalidPolicy, Policy, Scope};
 
-/// What the operator allows; every one that exists is valid.
+/// What the operator wrote: a [`Policy`] once it has been checked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Policy {
+pub struct Terms {
     /// The runtimes that clients may name.
     pub catalogue: Catalogue,
     /// How many sessions there may be.
@@ -26,6 +38,24 @@ pub struct Policy {
     pub interior: Interior,
     /// Bounds of single operations.
     pub limits: Limits,
+}
+
+/// Where the files of sessions live, which decides what may be put to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Under the workspace root: files outlive their container.
+    Host,
+    /// In the containers, and nowhere else.
+    Container,
+}
+
+/// Whether images are made ready before a session asks for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prewarm {
+    /// The first session of a runtime waits for its image.
+    No,
+    /// All images are pulled or built when the daemon starts.
+    Yes,
 }
 
 /// How many sessions there may be; `None` is without bound.

@@ -201,6 +201,7 @@ fn environment(spec: &Spec, policy: &Policy) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Home;
     use crate::session::testing;
 
     #[test]
@@ -221,8 +222,9 @@ mod tests {
         let spec = testing::record("a").spec;
         let hash = |policy: &Policy| blueprint(&spec, policy, None).unwrap().hash();
         assert_eq!(hash(&policy), hash(&policy.clone()));
-        let mut other = policy.clone();
+        let mut other = testing::terms();
         other.ceilings.pids_limit = Some(7);
+        let other = Policy::new(other, Home::Host).unwrap();
         assert_ne!(hash(&policy), hash(&other));
     }
 

@@ -1,13 +1,12 @@
 //! Good values for tests to start from.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::record::{Marks, Record, Spec};
 use crate::clock::Timestamp;
 use crate::id::{Alias, Nonce, SessionId};
 use crate::policy::{
-    Capacity, Catalogue, Ceilings, Interior, Lifetimes, Limits, Persist, Policy, Runtime, Source,
+    Catalogue, Ceilings, Home, Policy, Runtime, Source, Terms,
 };
 use crate::quantity::{ByteSize, Cpus};
 
@@ -22,38 +21,16 @@ pub(crate) fn runtime() -> Runtime {
     }
 }
 
-pub(crate) fn policy() -> Policy {
+pub(crate) fn terms() -> Terms {
     let alias = Alias::parse("bb").unwrap();
-    Policy {
+    Terms {
         catalogue: Catalogue::new(BTreeMap::from([(alias.clone(), runtime())]), alias).unwrap(),
-        capacity: Capacity {
-            max_sessions: Some(20),
-            ..Capacity::default()
-        },
-        ceilings: Ceilings {
-            mem_limit: Some(ByteSize::parse("1g").unwrap()),
-            cpus: Some(Cpus::new(2.0).unwrap()),
-            pids_limit: Some(512),
-            network_mode: Some("none".to_owned()),
-            ..Ceilings::default()
-        },
-        lifetimes: Lifetimes {
-            idle_timeout: Duration::from_mins(30),
-            workspace_ttl: None,
-            container_ttl: None,
-            persist: Persist::No,
-        },
-        interior: Interior {
-            work_dir: "/workspace".to_owned(),
-            tmpfs_size: Some("64m".to_owned()),
-            sandbox_uid: None,
-        },
-        limits: Limits {
-            execute_timeout: Duration::from_mins(5),
-            max_read_bytes: 8 << 20,
-            max_running_commands: 256,
-        },
+        ..crate::policy::sample::terms()
     }
+}
+
+pub(crate) fn policy() -> Policy {
+    Policy::new(terms(), Home::Host).unwrap()
 }
 
 pub(crate) fn record(id: &str) -> Record {

@@ -1,0 +1,113 @@
+//! Defines the command line of the daemon.
+
+use clap::{Parser, Subcommand};
+
+/// The exit code of a command line that is not one.
+pub const EXIT_USAGE: u8 = 64;
+/// The exit code of a configuration that does not hold.
+pub const EXIT_CONFIG: u8 = 78;
+
+/// Rents containers of this host to applications over HTTP.
+///
+/// Every flag has a variable of the same meaning; the flag wins. The service token
+/// has no flag, since every user of a host reads the command lines of others.
+#[derive(Clone, Debug, Default, Parser)]
+#[command(name = "sandboxd", version, max_term_width = 100)]
+pub struct Args {
+    /// What to do instead of serving
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Read settings from a file of NAME=VALUE lines [`SANDBOXD_CONFIG`]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<String>,
+    /// Listen on this address [`SANDBOXD_HOST`]
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub host: Option<String>,
+    /// Listen on this port; 0 lets the system choose [`SANDBOXD_PORT`]
+    #[arg(long, global = true, value_name = "PORT")]
+    pub port: Option<String>,
+    /// Keep the store and the key here [`SANDBOXD_STATE_DIR`]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state_dir: Option<String>,
+    /// Keep the sockets of sandboxes here [`SANDBOXD_RUNTIME_DIR`]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub runtime_dir: Option<String>,
+    /// Keep the files of sessions here [`SANDBOXD_WORKSPACE_ROOT`]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub workspace_root: Option<String>,
+    /// Reach the Docker Engine at this unix socket [`SANDBOXD_DOCKER_HOST`]
+    #[arg(long, global = true, value_name = "unix://PATH")]
+    pub docker_host: Option<String>,
+    /// Log this much: a level or directives [`SANDBOXD_LOG`]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<String>,
+    /// Log in this form: text or json [`SANDBOXD_LOG_FORMAT`]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+}
+
+/// What the daemon does instead of serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Check the configuration and print what holds and where it came from
+    Check,
+}
+
+impl Args {
+    /// Returns what was given for a flag, named without its dashes.
+    pub fn value(&self, flag: &str) -> Option<&str> {
+        let given = match flag {
+            "config" => &self.config,
+            "host" => &self.host,
+            "port" => &self.port,
+            "state-dir" => &self.state_dir,
+            "runtime-dir" => &self.runtime_dir,
+            "workspace-root" => &self.workspace_root,
+            "docker-host" => &self.docker_host,
+            "log" => &self.log,
+            "log-format" => &self.log_format,
+            _ => &None,
+        };
+        given.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::super::settings::SETTINGS;
+    use super::*;
+
+    #[test]
+    fn every_flag_of_the_table_exists_names_its_variable_and_is_read() {
+        Args::command().debug_assert();
+        let command = Args::command();
+        for setting in SETTINGS {
+            let Some(flag) = setting.flag else { continue };
+            let args = Args::try_parse_from(["sandboxd", &format!("--{flag}"), "x"]).unwrap();
+            assert_eq!(args.value(flag), Some("x"), "{flag}");
+            let known = command
+                .get_arguments()
+                .find(|arg| arg.get_long() == Some(flag));
+            let help = known.unwrap().get_help().unwrap().to_string();
+            assert!(help.contains(setting.name), "{flag}: {help}");
+        }
+    }
+
+    #[test]
+    fn no_flag_takes_the_token() {
+        for words in [["--token", "x"], ["--service-token", "x"]] {
+            assert!(Args::try_parse_from(["sandboxd"].iter().chain(&words)).is_err());
+        }
+    }
+
+    #[test]
+    fn flags_go_before_or_after_the_command() {
+        let args = Args::try_parse_from(["sandboxd", "check", "--port", "1"]).unwrap();
+        assert_eq!(
+            (args.command, args.value("port")),
+            (Some(Command::Check), Some("1"))
+        );
+    }
+}

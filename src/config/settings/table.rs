@@ -1,0 +1,521 @@
+//! Holds the rows of the table of settings.
+
+use super::Group::{
+    Access, Capacity, Ceilings, Interior, Lifetimes, Logs, Operation, Places, Runtimes,
+};
+use super::Kind::{
+    Choice, Filter, Flag, MaybeCpus, MaybePath, MaybeSecs, MaybeSize, MaybeText, MaybeWhole, Path,
+    Secret, Secs, Socket, Text, Whole,
+};
+use super::Preset::{Is, Nothing, Required};
+use super::{Kind, Setting};
+use crate::policy::valid::{CPU_SHARES_MAX, PIDS_MAX};
+
+/// The most sessions that can be asked for.
+const COUNT_MAX: u64 = 1_000_000;
+/// The largest file that can be asked for: 1 TiB.
+const BYTES_MAX: u64 = 1 << 40;
+/// The largest user number but the one that means nobody.
+const UID_MAX: u64 = 4_294_967_294;
+
+/// What most settings have in common.
+const BASE: Setting = Setting {
+    name: "",
+    flag: None,
+    instead: None,
+    kind: Text,
+    default: Required,
+    group: Access,
+    doc: "",
+    nuance: "",
+    example: "",
+};
+
+/// Every setting, in the order of the reference.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "SANDBOXD_HOST",
+        flag: Some("host"),
+        kind: Text,
+        default: Is("127.0.0.1"),
+        group: Access,
+        doc: "The address on which the daemon listens.",
+        nuance: "There is no TLS: keep it on the loopback, or on a private network behind a \
+            proxy that has TLS. Inside a container it has to be 0.0.0.0.",
+        example: "0.0.0.0",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_PORT",
+        flag: Some("port"),
+        kind: Whole(0, 65_535),
+        default: Is("8080"),
+        group: Access,
+        doc: "The TCP port on which the daemon listens.",
+        nuance: "With 0 the system picks a free port, which the log names.",
+        example: "9000",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_TOKEN",
+        kind: Secret,
+        default: Required,
+        group: Access,
+        doc: "The service token: who holds it opens sessions, and a session runs commands \
+            on this host.",
+        nuance: "Callers send it in the header X-Sandbox-Token. There is no flag, since every user of the host reads the command lines of others. Where \
+            both this and SANDBOXD_TOKEN_FILE are set, the environment wins over the \
+            file, and in one place this wins.",
+        example: "$(openssl rand -base64 32)",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_TOKEN_FILE",
+        kind: MaybePath,
+        default: Nothing("the credential service-token of systemd, where there is one"),
+        group: Access,
+        doc: "The file that holds the service token.",
+        nuance: "White space around the token does not count. Keep it readable by the \
+            daemon's user only; with systemd prefer LoadCredential=service-token:FILE, \
+            which needs no setting.",
+        example: "/etc/sandboxd/token",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_TOKEN_KEY_FILE",
+        kind: MaybePath,
+        default: Nothing(
+            "the credential token-key of systemd, else token.key in the state directory, made at first start",
+        ),
+        group: Access,
+        doc: "The file that holds the 32 bytes from which session tokens are derived.",
+        nuance: "With another key the tokens of open sessions no longer hold, so a store \
+            refuses a key that is not its own. Set it to keep the key apart from the \
+            state directory and its backups.",
+        example: "/etc/sandboxd/token.key",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_UI_ENABLED",
+        kind: Flag,
+        default: Is("false"),
+        group: Access,
+        doc: "Whether the dashboard is served at /ui.",
+        nuance: "The page itself is public and holds nothing; it asks for the service token.",
+        example: "true",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_CONFIG",
+        flag: Some("config"),
+        kind: MaybePath,
+        default: Nothing("no file is read"),
+        group: Places,
+        doc: "A file of settings: lines of NAME=VALUE.",
+        nuance: "The environment wins over it. It cannot name another file. A file that \
+            cannot be read keeps the daemon from starting.",
+        example: "/etc/sandboxd/sandboxd.env",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_STATE_DIR",
+        flag: Some("state-dir"),
+        instead: Some("STATE_DIRECTORY"),
+        kind: Path,
+        default: Is("/var/lib/sandboxd"),
+        group: Places,
+        doc: "Where the daemon keeps its store and its key.",
+        nuance: "One daemon owns it at a time. It marks the containers that belong to it, so \
+            a new one finds none of the old containers. Under systemd StateDirectory= \
+            provides it.",
+        example: "/srv/sandboxd/state",
+    },
+    Setting {
+        name: "SANDBOXD_RUNTIME_DIR",
+        flag: Some("runtime-dir"),
+        instead: Some("RUNTIME_DIRECTORY"),
+        kind: Path,
+        default: Is("/run/sandboxd"),
+        group: Places,
+        doc: "Where the sockets of sandboxes live while they run.",
+        nuance: "May be empty after a boot. Keep it short: the path of a socket has at most \
+            107 bytes. The engine has to see the same path.",
+        example: "/run/sandboxd-test",
+    },
+    Setting {
+        name: "SANDBOXD_WORKSPACE_ROOT",
+        flag: Some("workspace-root"),
+        kind: MaybePath,
+        default: Nothing("files live in their container and go with it"),
+        group: Places,
+        doc: "Where the files of sessions live on the host, a directory for each session.",
+        nuance: "Set it wherever files matter: then they outlive containers, idle sessions \
+            can be put to sleep, and files are read without a sandbox. The engine has to \
+            see the same path. It must not hold the state directory.",
+        example: "/srv/sandboxd/workspaces",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_DOCKER_HOST",
+        flag: Some("docker-host"),
+        instead: Some("DOCKER_HOST"),
+        kind: Socket,
+        default: Is("unix:///var/run/docker.sock"),
+        group: Places,
+        doc: "The unix socket of the Docker Engine.",
+        nuance: "Who can write to it is root on the host. Only unix sockets are accepted: \
+            workspaces and the engine have to share one file system.",
+        example: "unix:///run/user/1000/docker.sock",
+    },
+    Setting {
+        name: "SANDBOXD_POLICY_OVERRIDES",
+        kind: MaybePath,
+        default: Nothing("the policy changes only by PUT /policy"),
+        group: Places,
+        doc: "A JSON file of changes to the policy, laid over these settings.",
+        nuance: "It is read at start and again whenever it changes. A file that is absent or \
+            wrong is reported and changes nothing.",
+        example: "/etc/sandboxd/policy.json",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_RUNTIMES",
+        kind: Kind::Runtimes,
+        default: Nothing("coding, python and node"),
+        group: Runtimes,
+        doc: "The allowlist: the runtimes that clients may name, and what each may use.",
+        nuance: "Clients cannot name an image, only an alias of this list. The syntax is \
+            below.",
+        example: "python=python:3.12-slim,data=@python-datascience;mem_limit=4g",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_DEFAULT_RUNTIME",
+        kind: MaybeText,
+        default: Nothing("the first runtime of the list"),
+        group: Runtimes,
+        doc: "The alias that a session gets when its client names none.",
+        nuance: "It has to be in the allowlist.",
+        example: "python",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_PREWARM",
+        kind: Flag,
+        default: Is("true"),
+        group: Runtimes,
+        doc: "Whether images are pulled and built in the background at start.",
+        nuance: "Without it the first session of each runtime waits for its image. Turn it \
+            off where images are brought in by hand.",
+        example: "false",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_SESSIONS",
+        kind: MaybeWhole(0, COUNT_MAX),
+        default: Is("20"),
+        group: Capacity,
+        doc: "How many sandboxes may run at once; empty for no bound.",
+        nuance: "Times the largest memory ceiling it is the worst case in memory, which \
+            `sandboxd check` computes. At the ceiling an open is refused, unless \
+            SANDBOXD_EVICT_IDLE_AFTER lets another session give way.",
+        example: "50",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_OPEN_SESSIONS",
+        kind: MaybeWhole(0, COUNT_MAX),
+        default: Nothing("no bound"),
+        group: Capacity,
+        doc: "How many sessions may be open, running or asleep; empty for no bound.",
+        nuance: "Never below SANDBOXD_MAX_SESSIONS, which is 20 where it is not set. At the \
+            ceiling the session that has slept longest is closed; its files stay.",
+        example: "200",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_SESSIONS_PER_TENANT",
+        kind: MaybeWhole(0, COUNT_MAX),
+        default: Nothing("no bound"),
+        group: Capacity,
+        doc: "How many open sessions one tenant may have; empty for no bound.",
+        nuance: "Counts sessions that were opened with the same tenant label. Sessions \
+            without a label are never counted.",
+        example: "5",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_EVICT_IDLE_AFTER",
+        kind: MaybeSecs(0),
+        default: Nothing("no session gives way"),
+        group: Capacity,
+        doc: "Seconds of idleness after which a session may be put to sleep to make room.",
+        nuance: "Needs SANDBOXD_WORKSPACE_ROOT and only matters at SANDBOXD_MAX_SESSIONS. The \
+            next use wakes the session under the same token.",
+        example: "60",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MEM_LIMIT",
+        kind: MaybeSize,
+        default: Is("1g"),
+        group: Ceilings,
+        doc: "Memory of one sandbox; empty for no bound.",
+        nuance: "What lies in its /tmp counts. A runtime may have its own. At least 6m.",
+        example: "512m",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MEMSWAP_LIMIT",
+        kind: MaybeSize,
+        default: Nothing("the memory ceiling: no swap"),
+        group: Ceilings,
+        doc: "Memory and swap of one sandbox together.",
+        nuance: "At least the memory ceiling, and without effect where that is empty.",
+        example: "2g",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_CPUS",
+        kind: MaybeCpus,
+        default: Is("2.0"),
+        group: Ceilings,
+        doc: "Processors of one sandbox; empty for no bound.",
+        nuance: "A sandbox may use them all the time: this is a ceiling, not a share. The \
+            engine refuses more than the host has.",
+        example: "0.5",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_CPU_SHARES",
+        kind: MaybeWhole(1, CPU_SHARES_MAX),
+        default: Nothing("the engine's 1024"),
+        group: Ceilings,
+        doc: "The weight of one sandbox where sandboxes compete for processors.",
+        nuance: "Without effect while there are processors to spare.",
+        example: "512",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_PIDS_LIMIT",
+        kind: MaybeWhole(1, PIDS_MAX),
+        default: Is("512"),
+        group: Ceilings,
+        doc: "Processes and threads of one sandbox; empty for no bound.",
+        nuance: "Keep it set: it is what stops a fork bomb.",
+        example: "256",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_NETWORK_MODE",
+        kind: MaybeText,
+        default: Is("none"),
+        group: Ceilings,
+        doc: "The Docker network of sandboxes; empty for the engine's default.",
+        nuance: "none cuts them off. bridge reaches the internet, the host and other \
+            sandboxes. host shares the network of the host, its loopback included.",
+        example: "bridge",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_OCI_RUNTIME",
+        kind: MaybeText,
+        default: Nothing("the engine's default"),
+        group: Ceilings,
+        doc: "The OCI runtime that runs sandboxes.",
+        nuance: "The engine has to know it by this name. runsc (gVisor) puts a second kernel \
+            between a sandbox and the host.",
+        example: "runsc",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_WORK_DIR",
+        kind: Text,
+        default: Is("/workspace"),
+        group: Interior,
+        doc: "The absolute path inside a sandbox where commands run and files live.",
+        nuance: "Holds for all runtimes, whatever their own configuration says. A plain path \
+            of letters, digits and . _ - +.",
+        example: "/srv/work",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_TMPFS_SIZE",
+        kind: MaybeText,
+        default: Is("64m"),
+        group: Interior,
+        doc: "The size of the in-memory /tmp; empty for a /tmp on disk.",
+        nuance: "Counts within the memory ceiling. More mount options may follow a comma.",
+        example: "256m",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_SANDBOX_UID",
+        kind: MaybeWhole(1, UID_MAX),
+        default: Nothing("the image's own user"),
+        group: Interior,
+        doc: "The user of runtimes that name a configuration; ready images keep their own.",
+        nuance: "Built images get an account of this number. The workspace belongs to it, for \
+            which the daemon has to be root or this user.",
+        example: "1000",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_IDLE_TIMEOUT",
+        kind: Secs(0),
+        default: Is("1800"),
+        group: Lifetimes,
+        doc: "Seconds without use after which a session is closed.",
+        nuance: "A session with a command in flight is not idle. Its files stay where \
+            SANDBOXD_WORKSPACE_ROOT is set, and go with it otherwise.",
+        example: "3600",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_WORKSPACE_TTL",
+        kind: MaybeSecs(0),
+        default: Nothing("workspaces stay"),
+        group: Lifetimes,
+        doc: "Seconds without use after which the workspace of a closed session is \
+            removed.",
+        nuance: "Needs SANDBOXD_WORKSPACE_ROOT to have an effect. Counts from last use, by \
+            the daemon's own record. Removed means gone.",
+        example: "604800",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_PERSIST_CONTAINERS",
+        kind: Flag,
+        default: Is("false"),
+        group: Lifetimes,
+        doc: "Whether a session that stops keeps its container, with what was installed in \
+            it.",
+        nuance: "Costs disk until the session is purged or SANDBOXD_CONTAINER_TTL passes.",
+        example: "true",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_CONTAINER_TTL",
+        kind: MaybeSecs(0),
+        default: Nothing("kept containers stay"),
+        group: Lifetimes,
+        doc: "Seconds after its stop at which a kept container is removed.",
+        nuance: "Only with SANDBOXD_PERSIST_CONTAINERS. The workspace stays.",
+        example: "86400",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_EXECUTE_TIMEOUT",
+        kind: Secs(1),
+        default: Is("300"),
+        group: Operation,
+        doc: "Seconds that one command may run at most.",
+        nuance: "A caller may ask for less, never for more.",
+        example: "60",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_READ_BYTES",
+        kind: Whole(1, BYTES_MAX),
+        default: Is("8388608"),
+        group: Operation,
+        doc: "Bytes of the largest file that is read whole.",
+        nuance: "A slice of a larger file is served; then it bounds what is returned. Each \
+            read holds its file in memory.",
+        example: "33554432",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_RUNNING_COMMANDS",
+        kind: Whole(1, 100_000),
+        default: Is("256"),
+        group: Operation,
+        doc: "Commands in flight over all sessions.",
+        nuance: "Beyond it a caller is told to come back later.",
+        example: "64",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_WORKERS",
+        kind: Whole(1, 1_024),
+        default: Is("32"),
+        group: Operation,
+        doc: "Calls to the engine in flight at once.",
+        nuance: "Raise it where many sessions start at the same time and the engine keeps up.",
+        example: "64",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_CONNECTIONS",
+        kind: Whole(1, 1_000_000),
+        default: Is("1024"),
+        group: Operation,
+        doc: "Connections of clients at once.",
+        nuance: "Each takes a file descriptor: keep LimitNOFILE= well above it.",
+        example: "4096",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_EVENTS_PER_SESSION",
+        kind: Whole(200, 1_000_000),
+        default: Is("10000"),
+        group: Operation,
+        doc: "Events kept of each session; older ones are dropped.",
+        nuance: "Takes about 300 bytes of disk an event.",
+        example: "2000",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_CLEANUP_INTERVAL",
+        kind: Secs(1),
+        default: Is("300"),
+        group: Operation,
+        doc: "Seconds between two looks at everything.",
+        nuance: "Deadlines are met on time in between: this bounds how long a surprise on the \
+            host goes unseen.",
+        example: "60",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_ORPHAN_GRACE",
+        kind: Secs(0),
+        default: Is("300"),
+        group: Operation,
+        doc: "Seconds for which a container of ours that no record explains is left alone.",
+        nuance: "Leaves time to restore a store from a backup before its containers go.",
+        example: "3600",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_DRAIN_TIMEOUT",
+        kind: Secs(0),
+        default: Is("5"),
+        group: Operation,
+        doc: "Seconds that requests in flight get to finish when the daemon stops.",
+        nuance: "Keep TimeoutStopSec= above it. Sandboxes are left running whatever it is.",
+        example: "30",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_LOG",
+        flag: Some("log"),
+        kind: Filter,
+        default: Is("info"),
+        group: Logs,
+        doc: "How much is logged: a level, or directives for single modules.",
+        nuance: "Directives are separated by commas, the more specific one wins.",
+        example: "info,sandboxd::reconcile=debug",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_LOG_FORMAT",
+        flag: Some("log-format"),
+        kind: Choice(&["text", "json"]),
+        default: Is("text"),
+        group: Logs,
+        doc: "The form of the log.",
+        nuance: "text is for people; json has one object a line for programs.",
+        example: "json",
+        ..BASE
+    },
+];
