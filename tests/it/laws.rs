@@ -374,16 +374,18 @@ fn unnamed_bound(words: &[Word], at: usize) -> Option<String> {
         }
         argument.push(word);
     }
-    let is_constant = |word: &&str| is_identifier(word) && **word == word.to_ascii_uppercase();
-    let is_named = argument.iter().any(|word| is_identifier(word))
+    let is_bound = argument
+        .iter()
+        .any(|word| word.to_ascii_lowercase().ends_with("_max"));
+    // A value that comes from elsewhere: the configuration has bounded it.
+    let is_given = argument.iter().any(|word| is_identifier(word))
         && argument
             .iter()
-            .all(|word| !word.starts_with(|first: char| first.is_ascii_digit()))
-        && argument
+            .all(|word| *word == word.to_ascii_lowercase())
+        && !argument
             .iter()
-            .filter(|word| is_constant(word))
-            .all(|word| word.ends_with("_MAX"));
-    (!is_named && !argument.is_empty())
+            .any(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+    (!is_bound && !is_given && !argument.is_empty())
         .then(|| format!("{} is no bound with a name", argument.concat()))
 }
 
