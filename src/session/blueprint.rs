@@ -39,8 +39,8 @@ pub struct Blueprint {
     pub user: Option<String>,
     /// The directory where commands run.
     pub work_dir: String,
-    /// `NAME=value`, the service's first, then the runtime's.
-    pub env: Vec<String>,
+    /// The service's variables, and the runtime's over them.
+    pub env: BTreeMap<String, String>,
     /// The host directory that is mounted at the work directory.
     pub workspace: Option<PathBuf>,
     /// Mount options of the in-memory `/tmp`.
@@ -179,7 +179,7 @@ const ENVIRONMENT: [(&str, &str); 25] = [
     ("LANG", "C.UTF-8"),
 ];
 
-fn environment(spec: &Spec, policy: &Policy) -> Vec<String> {
+fn environment(spec: &Spec, policy: &Policy) -> BTreeMap<String, String> {
     let mut env: BTreeMap<&str, &str> = ENVIRONMENT.into_iter().collect();
     if user(spec, policy).is_some() {
         // An unprivileged user has a virtual environment of its own instead.
@@ -194,7 +194,7 @@ fn environment(spec: &Spec, policy: &Policy) -> Vec<String> {
         );
     }
     env.into_iter()
-        .map(|(name, value)| format!("{name}={value}"))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
 
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(print.memory_swap, print.memory, "no swap unless asked for");
         assert_eq!(print.nano_cpus, Some(2_000_000_000));
         assert_eq!(print.tmpfs.as_deref(), Some("size=64m,mode=1777,exec"));
-        assert!(print.env.contains(&"GIT_CONFIG_COUNT=5".to_owned()));
+        assert_eq!(print.env.get("GIT_CONFIG_COUNT").map(String::as_str), Some("5"));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::id::{Alias, Nonce, SessionId};
 use crate::policy::{
     Catalogue, Ceilings, Home, Policy, Runtime, Source, Terms,
 };
-use crate::quantity::{ByteSize, Cpus};
 
 /// The image that live tests run on.
 pub(crate) const IMAGE: &str = "sandboxd-test/busybox:latest";

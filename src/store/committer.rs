@@ -166,7 +166,7 @@ impl Committer {
                 }
                 return;
             }
-            write(&self.shared.mirror).absorb(changes);
+            self.shared.absorb(changes);
         }
         for (reply, outcome) in outcomes {
             answer(reply, outcome);
@@ -216,7 +216,7 @@ impl Committer {
         let restored = restore(&database, &read(&self.shared.mirror), self.clock.now());
         match restored {
             Ok(changes) => {
-                write(&self.shared.mirror).absorb(changes);
+                self.shared.absorb(changes);
                 *write(&self.shared.database) = Some(database);
                 Ok(())
             }

@@ -18,7 +18,7 @@ use super::error::{ClaimError, CloseError, CommitError, OpenError, ReadError};
 use super::events::{EventPage, Page};
 use super::files::failed;
 use super::health::Health;
-use super::mirror::Mirror;
+use super::mirror::{Changes, Mirror};
 use super::open::{self, OpenOptions, Opened};
 use crate::id::{InstanceId, SessionId};
 use crate::session::record::{Record, Status};
@@ -61,6 +61,16 @@ pub(super) struct Shared {
     pub(super) database: RwLock<Option<Database>>,
     pub(super) health: RwLock<Health>,
     pub(super) events_per_log_max: u64,
+    /// Counts changes of the mirror since the store was opened.
+    pub(super) revision: AtomicU64,
+}
+
+impl Shared {
+    /// Takes over what has been committed, for readers to see.
+    pub(super) fn absorb(&self, changes: Changes) {
+        write(&self.mirror).absorb(changes);
+        self.revision.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// The far end of the committer, which it owns.
@@ -95,6 +105,7 @@ impl Store {
             database: RwLock::new(Some(database)),
             health: RwLock::new(Health::Ok),
             events_per_log_max: options.events_per_session_max,
+            revision: AtomicU64::new(0),
         });
         let (queue, requests) = channel();
         let committer = Committer {
@@ -160,7 +171,7 @@ impl Store {
 
     /// Returns a number that changes with every change of a record or a status.
     pub fn revision(&self) -> u64 {
-        self.mirror().revision
+        self.0.shared.revision.load(Ordering::Acquire)
     }
 
     /// Returns the next place in the order of opening; never the same twice, also

@@ -9,10 +9,8 @@ use crate::id::SessionId;
 use crate::session::record::{Record, Status};
 
 /// What has been committed, but for the events themselves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mirror {
-    /// Counts changes of records and statuses since the store was opened.
-    pub(super) revision: u64,
     pub(super) meta: Meta,
     pub(super) records: BTreeMap<SessionId, Arc<Record>>,
     pub(super) statuses: BTreeMap<SessionId, Arc<Status>>,
@@ -32,7 +30,6 @@ impl Mirror {
     /// Makes the mirror of a store that holds nothing.
     pub(super) fn empty(meta: Meta) -> Self {
         Self {
-            revision: 0,
             meta,
             records: BTreeMap::new(),
             statuses: BTreeMap::new(),
@@ -48,9 +45,6 @@ impl Mirror {
 
     /// Takes over what has been committed.
     pub(super) fn absorb(&mut self, changes: Changes) {
-        if !changes.records.is_empty() || !changes.statuses.is_empty() {
-            self.revision += 1;
-        }
         if let Some(meta) = changes.meta {
             self.meta = meta;
         }

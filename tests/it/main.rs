@@ -1,6 +1,18 @@
-//! Integration tests.
+//! Integration tests: the real daemon on a real Docker engine, and the laws of the sources.
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, says what it saw, and waits in real time"
+)]
+
+mod support;
 
 mod artifacts;
+mod contract;
 mod engine;
+mod laws;
+mod unit;

@@ -83,6 +83,7 @@ fn a_status_is_stored_as_schema_1_has_it() {
             attempts: 1,
             last_error: Some("no such image".to_owned()),
             since: Timestamp::from_micros(1_700_000_300_000_001),
+            started_at: Some(Timestamp::from_micros(1_700_000_200_000_000)),
             spec_hash: Some("ab12".to_owned()),
         },
     );

@@ -41,6 +41,7 @@ pub(super) fn record(session: &str, generation: u64) -> Record {
             last_used: Timestamp::from_secs(1_700_000_001),
             parked: None,
             closed: None,
+            slept: None,
         },
     }
 }

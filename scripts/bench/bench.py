@@ -1,0 +1,83 @@
+"""What the measurements share: keep-alive HTTP clients, medians and one table."""
+
+import http.client
+import json
+import os
+import socket
+import statistics
+import time
+import urllib.parse
+
+TIMEOUT_SECS = 120
+
+
+class Client:
+    """One keep-alive connection to a sandboxd."""
+
+    def __init__(self, url, token):
+        parts = urllib.parse.urlsplit(url)
+        self.connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_SECS)
+        self.headers = {"X-Sandbox-Token": token, "Content-Type": "application/json"}
+
+    def call(self, method, path, body=None):
+        """Sends a request and returns the decoded reply; raises unless it succeeded."""
+        return exchange(self.connection, method, path, body, self.headers)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT_SECS)
+        self.sock.connect(self.host)
+
+
+class Engine:
+    """One keep-alive connection to the Docker engine, without any client in between."""
+
+    def __init__(self, path):
+        self.connection = UnixConnection(path)
+        version = exchange(self.connection, "GET", "/version", None, {"Host": "docker"})
+        self.prefix = "/v" + version["ApiVersion"]
+
+    def call(self, method, path, body=None):
+        headers = {"Host": "docker", "Content-Type": "application/json"}
+        return exchange(self.connection, method, self.prefix + path, body, headers)
+
+
+def exchange(connection, method, path, body, headers):
+    data = None if body is None else json.dumps(body)
+    if connection.sock is None:
+        connection.connect()
+        if connection.sock.family != socket.AF_UNIX:
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.request(method, path, data, headers)
+    reply = connection.getresponse()
+    data = reply.read()
+    if reply.status >= 300:
+        raise RuntimeError(f"{method} {path}: {reply.status} {data[:300]!r}")
+    return json.loads(data) if data else None
+
+
+def timed_ms(call):
+    """Runs a call and returns how long it took, in milliseconds, and its result."""
+    started = time.perf_counter()
+    result = call()
+    return (time.perf_counter() - started) * 1000, result
+
+
+def print_table(rows, base):
+    """Prints each row's median, 95th percentile and ratio to the median of row `base`."""
+    base_ms = statistics.median(rows[base])
+    print(f"{'':32}{'n':>5}{'median ms':>12}{'p95 ms':>12}{'ratio':>8}")
+    for name, samples in rows.items():
+        middle = statistics.median(samples)
+        p95 = statistics.quantiles(samples, n=20)[-1] if len(samples) > 1 else middle
+        print(f"{name:32}{len(samples):5}{middle:12.2f}{p95:12.2f}{middle / base_ms:8.2f}")
+
+
+def add_service_arguments(parser):
+    """The arguments by which every measurement finds the service and the engine."""
+    parser.add_argument("--url", default=os.environ.get("SANDBOXD_URL", "http://127.0.0.1:8080"))
+    parser.add_argument("--token", default=os.environ.get("SANDBOXD_TOKEN"), help="default: SANDBOXD_TOKEN")
+    parser.add_argument("--docker-socket", default="/var/run/docker.sock")
+    parser.add_argument("-n", type=int, default=30, help="samples of each kind (default 30)")

@@ -1,0 +1,252 @@
+//! Runs the real daemon on directories of its own, and leaves nothing of it behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::docker;
+use super::http::Http;
+
+const START_MAX: Duration = Duration::from_secs(30);
+const STOP_MAX: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+const LOG_LINES_SHOWN_MAX: usize = 40;
+
+/// The settings of a daemon beyond the ones that every test needs, by variable.
+pub(crate) type Settings = BTreeMap<String, String>;
+
+/// How a daemon is made to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    /// SIGTERM: it may tidy up.
+    Terminate,
+    /// SIGKILL: it may not.
+    Kill,
+}
+
+/// A daemon with a state directory, a runtime directory, a token and a port of its own.
+///
+/// Dropping it purges its sessions, kills it and removes every container it made.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    dir: TempDir,
+    port: u16,
+    token: String,
+    settings: Settings,
+    child: Option<Child>,
+    instances: BTreeSet<String>,
+}
+
+impl Daemon {
+    /// Starts a daemon and waits until it answers.
+    ///
+    /// In `settings`, `{{work}}` stands for its directory and `{{image}}` for the image
+    /// of the tests. Panics when it does not come up; the end of its log is shown then.
+    pub(crate) fn start(settings: &Settings) -> Self {
+        docker::need_image();
+        let dir = tempfile::Builder::new()
+            .prefix("sandboxd-it-")
+            .tempdir()
+            .unwrap();
+        for name in ["state", "run", "ws"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let work = dir.path().to_str().unwrap();
+        let settings = settings
+            .iter()
+            .map(|(name, value)| {
+                let value = value
+                    .replace("{{work}}", work)
+                    .replace("{{image}}", docker::IMAGE);
+                (name.clone(), value)
+            })
+            .collect();
+        let mut daemon = Self {
+            port: free_port(),
+            token: uuid::Uuid::new_v4().simple().to_string(),
+            dir,
+            settings,
+            child: None,
+            instances: BTreeSet::new(),
+        };
+        daemon.spawn();
+        daemon
+    }
+
+    /// Returns a client that holds the service token.
+    pub(crate) fn http(&self) -> Http {
+        Http::new(self.port, &self.token)
+    }
+
+    /// Ends the daemon and waits until its process is gone.
+    pub(crate) fn stop(&mut self, ending: Ending) -> ExitStatus {
+        self.learn_instances();
+        let mut child = self
+            .child
+            .take()
+            .expect("a daemon is stopped while it runs");
+        match ending {
+            Ending::Kill => child.kill().unwrap(),
+            Ending::Terminate => {
+                let pid = Pid::from_child(&child);
+                kill_process(pid, Signal::TERM).unwrap();
+            }
+        }
+        let end = Instant::now() + STOP_MAX;
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+            if end < Instant::now() {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("the daemon did not end within {STOP_MAX:?}");
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Ends the daemon and starts it again on the same directories, token and port.
+    pub(crate) fn restart(&mut self, ending: Ending) {
+        self.stop(ending);
+        self.spawn();
+    }
+
+    fn spawn(&mut self) {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_sandboxd"))
+            .env_clear()
+            .envs(inherited())
+            .env("SANDBOXD_HOST", "127.0.0.1")
+            .env("SANDBOXD_PORT", self.port.to_string())
+            .env("SANDBOXD_TOKEN", &self.token)
+            .env("SANDBOXD_STATE_DIR", self.dir.path().join("state"))
+            .env("SANDBOXD_RUNTIME_DIR", self.dir.path().join("run"))
+            .envs(&self.settings)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+        self.wait_until_it_answers();
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let end = Instant::now() + START_MAX;
+        let http = self.http();
+        while !http.get("/healthz").is_ok_and(|reply| reply.status == 200) {
+            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
+            if let Some(status) = ended {
+                self.child = None;
+                panic!("the daemon ended while it started, {status}");
+            }
+            assert!(
+                Instant::now() < end,
+                "the daemon does not answer after {START_MAX:?}"
+            );
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Notes whose label its containers carry, to find them when it cannot be asked, and
+    /// returns the ids of its sessions.
+    fn learn_instances(&mut self) -> Vec<String> {
+        let listing = self
+            .http()
+            .get("/sessions")
+            .ok()
+            .and_then(|reply| reply.json());
+        let sessions = listing
+            .as_ref()
+            .and_then(|listing| listing.get("sessions")?.as_array())
+            .map_or(&[][..], Vec::as_slice);
+        let text = |session: &Value, name| Some(session.get(name)?.as_str()?.to_owned());
+        let containers = sessions
+            .iter()
+            .filter_map(|session| text(session, "container"));
+        self.instances
+            .extend(containers.filter_map(|name| docker::instance_of(&name)));
+        let marker = self.dir.path().join("state/initialised");
+        self.instances.extend(marked_instance(&marker));
+        sessions
+            .iter()
+            .filter_map(|session| text(session, "session_id"))
+            .collect()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("daemon.log")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let sessions = self.learn_instances();
+        if let Some(mut child) = self.child.take() {
+            let http = self.http();
+            for id in sessions {
+                if let Err(error) = http.delete(&format!("/sessions/{id}?purge=true")) {
+                    eprintln!("purge session {id}: {error}");
+                }
+            }
+            if let Err(error) = child.kill().and_then(|()| child.wait()) {
+                eprintln!("kill the daemon: {error}");
+            }
+        }
+        docker::remove_sandboxes(self.dir.path(), &self.instances);
+        if thread::panicking() {
+            eprintln!(
+                "--- the end of the daemon's log ---\n{}",
+                tail(&self.log_path())
+            );
+        }
+    }
+}
+
+/// Returns the instance that a state directory belongs to, by the marker in it.
+fn marked_instance(marker: &Path) -> Option<String> {
+    let marker: Value = serde_json::from_slice(&fs::read(marker).ok()?).ok()?;
+    Some(marker.get("r")?.as_str()?.to_owned())
+}
+
+/// What a daemon takes over from the environment of the tests.
+fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
+    const NAMES: [&str; 5] = ["PATH", "HOME", "DOCKER_HOST", "TMPDIR", "RUST_BACKTRACE"];
+    std::env::vars_os().filter(|(name, _)| NAMES.iter().any(|inherited| name == *inherited))
+}
+
+/// Finds a port below the range from which the kernel takes ports of outgoing connections,
+/// so that nobody is given it while a daemon restarts.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let spread = u16::try_from(std::process::id() % 9_000).unwrap();
+    loop {
+        let port = 20_000 + spread + NEXT.fetch_add(1, Ordering::Relaxed) % 3_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES_SHOWN_MAX)..].join("\n")
+}

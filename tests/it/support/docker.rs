@@ -1,0 +1,67 @@
+//! Asks the Docker engine through its command line client, apart from the code under test.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// The image that every test runs its sandboxes from.
+pub(crate) const IMAGE: &str = "sandboxd-test/busybox:latest";
+
+/// The label that makes a container a sandbox of some daemon.
+pub(crate) const INSTANCE_LABEL: &str = "io.sandboxd.instance";
+
+/// Runs `docker ARGS` and returns what it prints, without the last line end.
+pub(crate) fn docker(args: &[&str]) -> String {
+    try_docker(args).unwrap_or_else(|why| {
+        panic!("docker {}: {why}\nthese tests need a Docker engine: `bash scripts/test.sh` finds or starts one", args.join(" "))
+    })
+}
+
+/// Runs `docker ARGS`; the error is what the client complains of.
+pub(crate) fn try_docker(args: &[&str]) -> Result<String, String> {
+    let output = Command::new("docker")
+        .args(args)
+        .output()
+        .map_err(|error| format!("start the docker client: {error}"))?;
+    if output.status.success() {
+        let text = String::from_utf8_lossy(&output.stdout);
+        return Ok(text.trim_end_matches('\n').to_owned());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// Panics with the remedy where the engine or the image of the tests is missing.
+pub(crate) fn need_image() {
+    let found = docker(&["image", "ls", "--quiet", IMAGE]);
+    assert!(
+        !found.is_empty(),
+        "the image {IMAGE} is missing: `bash scripts/test.sh` makes it"
+    );
+}
+
+/// Returns the instance that owns a container, by the container's name or id.
+pub(crate) fn instance_of(container: &str) -> Option<String> {
+    let format = format!("{{{{index .Config.Labels {INSTANCE_LABEL:?}}}}}");
+    let instance = try_docker(&["inspect", "--format", &format, container]).ok()?;
+    (!instance.is_empty()).then_some(instance)
+}
+
+/// Removes every sandbox that mounts something below `dir` or belongs to one of `instances`.
+pub(crate) fn remove_sandboxes(dir: &Path, instances: &BTreeSet<String>) {
+    let filter = format!("label={INSTANCE_LABEL}");
+    let Ok(ids) = try_docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter]) else {
+        return;
+    };
+    let below = format!("{}/", dir.display());
+    for id in ids.lines() {
+        let format = "{{range .Mounts}}{{println .Source}}{{end}}";
+        let sources = try_docker(&["inspect", "--format", format, id]).unwrap_or_default();
+        let mounts_ours = sources.lines().any(|source| source.starts_with(&below));
+        let is_ours = instance_of(id).is_some_and(|instance| instances.contains(&instance));
+        if (mounts_ours || is_ours)
+            && let Err(why) = try_docker(&["rm", "--force", id])
+        {
+            eprintln!("left behind: container {id}: {why}");
+        }
+    }
+}
