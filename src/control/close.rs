@@ -11,6 +11,7 @@ use crate::id::{Nonce, SessionId};
 use crate::reconcile::{Host, Outcome};
 use crate::session::record::{Closed, Marks, Purge, Reason, Record, Spec};
 use crate::store::{Batch, CommitError, Expect};
+use crate::workspace::Workspaces;
 
 /// How long a caller waits for the end; it comes in any case.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -48,7 +49,7 @@ impl Control {
         let Some(workspaces) = &self.0.host.workspaces else {
             return Ok(false);
         };
-        Host::on_disk(workspaces, id, |workspaces, id| workspaces.exists(id))
+        Host::on_disk(workspaces, id, Workspaces::exists)
             .await
             .map_err(|error| Refusal::EngineFailed(crate::reconcile::chain(&error)))
     }
@@ -73,7 +74,7 @@ impl Control {
                     return Ok(());
                 }
                 Err(CommitError::Conflict(_)) => {}
-                Err(error) => return Err(unwritten(error)),
+                Err(error) => return Err(unwritten(&error)),
             }
         }
         Err(Refusal::Closing(id.clone()))

@@ -159,7 +159,7 @@ pub struct Place {
 }
 
 /// Puts a commit that failed into the caller's words.
-fn unwritten(error: crate::store::CommitError) -> Refusal {
+fn unwritten(error: &crate::store::CommitError) -> Refusal {
     refused(crate::reconcile::unwritten(error))
 }
 

@@ -15,6 +15,7 @@ use crate::session::admission::{Admission, Ask, Denied, admit};
 use crate::session::record::{Closed, Marks, Parked, Purge, Reason, Record, Spec, Status};
 use crate::store::{Batch, CommitError, Expect};
 use crate::wire::sessions::SessionCreated;
+use crate::workspace::Workspaces;
 
 /// How long an opening waits for its sandbox, a fetch of its image included.
 const OPEN_WAIT_MAX: Duration = Duration::from_mins(10);
@@ -138,7 +139,7 @@ impl Control {
         }
         let nothing = || Refusal::NothingToAttach(id.clone());
         let workspaces = workspaces.ok_or_else(nothing)?;
-        let exists = Host::on_disk(workspaces, id, |workspaces, id| workspaces.exists(id))
+        let exists = Host::on_disk(workspaces, id, Workspaces::exists)
             .await
             .map_err(|error| Refusal::StartFailed(crate::reconcile::chain(&error)))?;
         if exists { Ok(()) } else { Err(nothing()) }
@@ -239,7 +240,7 @@ impl Control {
         match store.commit(batch).await {
             Ok(_) => {}
             Err(CommitError::Conflict(_)) => return Err(Begun::Overtaken),
-            Err(error) => return Err(Begun::Refused(unwritten(error))),
+            Err(error) => return Err(Begun::Refused(unwritten(&error))),
         }
         for victim in [&admission.park, &admission.close].into_iter().flatten() {
             self.0.loop_.work.nudge_session(victim);

@@ -112,8 +112,7 @@ impl Books {
             ..status.clone()
         };
         let id = &record.spec.id;
-        let batch = self
-            .intent(record, marks)
+        let batch = intent(record, marks)
             .put_status(id, status)
             .event(None, self.fact(record, "hibernated", Some(reason)));
         written(self.store.commit(batch).await)
@@ -134,9 +133,7 @@ impl Books {
             Reason::StartFailed => "failed",
             _ => "reaped",
         };
-        let batch = self
-            .intent(record, marks)
-            .event(None, self.fact(record, op, Some(reason)));
+        let batch = intent(record, marks).event(None, self.fact(record, op, Some(reason)));
         written(self.store.commit(batch).await)
     }
 
@@ -148,8 +145,7 @@ impl Books {
             .as_ref()
             .is_some_and(|closed| closed.purge == Purge::Yes);
         let op = if purged { "purged" } else { "forgotten" };
-        let batch = self
-            .intent(record, raised(&record.marks))
+        let batch = intent(record, raised(&record.marks))
             .forget(&record.spec.id)
             .event(None, self.fact(record, op, None));
         written(self.store.commit(batch).await)
@@ -170,13 +166,6 @@ impl Books {
         written(self.store.commit(seen(record, next)).await)
     }
 
-    /// A changed intent, good only if nobody else changed it first.
-    fn intent(&self, record: &Record, marks: Marks) -> Batch {
-        let expected = Expect::Generation(record.marks.generation);
-        let spec = record.spec.clone();
-        Batch::new().put_record(Record { spec, marks }, expected)
-    }
-
     fn fact(&self, record: &Record, op: &str, reason: Option<Reason>) -> Event {
         let spec = &record.spec;
         let mut facts = BTreeMap::from([("runtime".to_owned(), spec.alias.to_string())]);
@@ -194,6 +183,13 @@ impl Books {
             facts,
         }
     }
+}
+
+/// A changed intent, good only if nobody else changed it first.
+fn intent(record: &Record, marks: Marks) -> Batch {
+    let expected = Expect::Generation(record.marks.generation);
+    let spec = record.spec.clone();
+    Batch::new().put_record(Record { spec, marks }, expected)
 }
 
 /// What was seen of a session, good only for the intent it was seen under.

@@ -115,6 +115,7 @@ impl Controller {
         let (task, again) = match ended {
             Ok((task, again)) => (task, again),
             Err(failed) => {
+                error!(error = %failed, "a pass panicked");
                 let rest = self.clock.now().plus(PANIC_REST);
                 (failed.id(), failed.is_panic().then_some(rest))
             }
@@ -122,15 +123,6 @@ impl Controller {
         let key = keys
             .remove(&task)
             .expect("every pass has its key on the list");
-        if again.is_some_and(|at| self.clock.now().plus(PANIC_REST / 2) < at) {
-            // Deadlines are that far away too; a panic logged itself already.
-            tracing::trace!(%key, ?again, "rests");
-        }
         self.passes.work.done(&key, again);
     }
-}
-
-/// Ends the program's run when an essential task of the controller panicked.
-pub fn report_panic(what: &str, error: &JoinError) {
-    error!(task = what, %error, "an essential task ended");
 }

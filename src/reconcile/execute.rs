@@ -23,7 +23,7 @@ use crate::session::blueprint::{Blueprint, blueprint, container_name, user};
 use crate::session::lifecycle::{Aim, InUse};
 use crate::session::record::{Record, Spec, Status};
 use crate::store::CommitError;
-use crate::workspace::{Sidecar, WorkspaceError};
+use crate::workspace::{Sidecar, WorkspaceError, Workspaces};
 
 /// How long a container has between the request to stop and its kill.
 ///
@@ -98,7 +98,9 @@ impl Executor {
             Step::MakeWorkspace => self.make_workspace(&record.spec).await,
             Step::TakeKey => {
                 let written = self.books.take_key(record, status).await;
-                written.map(|_| Next::Again).map_err(unwritten)
+                written
+                    .map(|_| Next::Again)
+                    .map_err(|error| unwritten(&error))
             }
             Step::Create => self.create(record, status).await,
             Step::Start => self.start(case).await,
@@ -113,14 +115,18 @@ impl Executor {
             Step::Forget => self.forget(record).await,
             Step::Park(reason) => {
                 let written = self.books.park(record, status, case.sight, reason).await;
-                written.map(|_| Next::Again).map_err(unwritten)
+                written
+                    .map(|_| Next::Again)
+                    .map_err(|error| unwritten(&error))
             }
             Step::Close(reason) => {
                 let Some(_exclusive) = self.leases.try_exclusive(&record.spec.id) else {
                     return Ok(Next::After(IDLE_POLL));
                 };
                 let written = self.books.close(record, reason).await;
-                written.map(|_| Next::Again).map_err(unwritten)
+                written
+                    .map(|_| Next::Again)
+                    .map_err(|error| unwritten(&error))
             }
             Step::Fail(blame) => Err(self.blame(blame, record, status)),
         }
@@ -146,7 +152,7 @@ impl Executor {
             .books
             .settle(case.record, case.status, case.sight, case.aim)
             .await;
-        match settled.map_err(unwritten)? {
+        match settled.map_err(|error| unwritten(&error))? {
             Written::Yes => Ok(Next::Rest),
             Written::Overtaken => Ok(Next::Again),
         }
@@ -173,7 +179,7 @@ impl Executor {
             workspaces.ensure(&sidecar, owner)
         })
         .await
-        .map_err(undone_on_disk)?;
+        .map_err(|error| undone_on_disk(&error))?;
         Ok(Next::Again)
     }
 
@@ -265,9 +271,9 @@ impl Executor {
         if !unchanged {
             return Ok(Next::Again);
         }
-        Host::on_disk(workspaces, id, |workspaces, id| workspaces.remove(id))
+        Host::on_disk(workspaces, id, Workspaces::remove)
             .await
-            .map_err(undone_on_disk)?;
+            .map_err(|error| undone_on_disk(&error))?;
         drop(exclusive);
         Ok(Next::Again)
     }
@@ -283,12 +289,17 @@ impl Executor {
             workspaces.remove_unused(id)
         })
         .await
-        .map_err(undone_on_disk)?;
+        .map_err(|error| undone_on_disk(&error))?;
         Ok(Next::Again)
     }
 
     async fn forget(&self, record: &Record) -> Result<Next, Failure> {
-        match self.books.forget(record).await.map_err(unwritten)? {
+        match self
+            .books
+            .forget(record)
+            .await
+            .map_err(|error| unwritten(&error))?
+        {
             Written::Yes => {
                 self.leases.forget(&record.spec.id);
                 Ok(Next::Gone)
@@ -337,7 +348,7 @@ impl Executor {
 }
 
 /// The engine's id of the container that was seen.
-fn container_id<'p>(case: Case<'p>) -> Result<&'p str, Failure> {
+fn container_id(case: Case<'_>) -> Result<&str, Failure> {
     case.sight
         .container
         .as_ref()
@@ -346,7 +357,7 @@ fn container_id<'p>(case: Case<'p>) -> Result<&'p str, Failure> {
 }
 
 /// Says what a failed engine call means for a session.
-pub fn failure(error: &docker::Error) -> Failure {
+pub(super) fn failure(error: &docker::Error) -> Failure {
     let text = chain(error);
     if error.is_no_space() {
         return Failure::NoSpace(text);
@@ -366,8 +377,8 @@ fn unseen(blind: &Blind) -> Failure {
     }
 }
 
-fn undone_on_disk(error: WorkspaceError) -> Failure {
-    let text = chain(&error);
+fn undone_on_disk(error: &WorkspaceError) -> Failure {
+    let text = chain(error);
     if error.is_no_space() {
         Failure::NoSpace(text)
     } else {
@@ -376,8 +387,8 @@ fn undone_on_disk(error: WorkspaceError) -> Failure {
 }
 
 /// Says what a failed commit means for a session.
-pub fn unwritten(error: CommitError) -> Failure {
-    let text = chain(&error);
+pub fn unwritten(error: &CommitError) -> Failure {
+    let text = chain(error);
     match error {
         CommitError::NoSpace => Failure::NoSpace(text),
         _ => Failure::Store(text),
@@ -397,7 +408,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Tells whether a use is going on.
-pub fn in_use(leases: &Leases, id: &crate::id::SessionId) -> InUse {
+pub(super) fn in_use(leases: &Leases, id: &crate::id::SessionId) -> InUse {
     if 0 < leases.count(id) {
         InUse::Yes
     } else {

@@ -39,7 +39,7 @@ pub enum Blind {
 }
 
 /// Looks at a session. What cannot be seen is unknown, which is never absent.
-pub async fn observe(
+pub(super) async fn observe(
     host: &Host,
     images: &Images,
     in_use: InUse,

@@ -216,7 +216,7 @@ impl Passes {
             Ok(Written::Yes) if !is_stillborn => Some(later),
             Ok(Written::Yes | Written::Overtaken) => Some(self.now()),
             Err(error) => {
-                warn!(session = %id, error = %unwritten(error), "the failure could not be written down");
+                warn!(session = %id, error = %unwritten(&error), "the failure could not be written down");
                 Some(later)
             }
         }
@@ -263,7 +263,7 @@ pub fn activity(leases: &Leases, id: &SessionId, marks: &Marks, started: Timesta
 }
 
 /// Returns what a session should be, as its records have it, and when that changes.
-pub fn aim_on_record(
+pub(super) fn aim_on_record(
     passes: &Passes,
     policy: &Policy,
     record: &Record,

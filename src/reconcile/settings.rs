@@ -18,7 +18,7 @@ const OOM_SCORE_ADJ: i32 = 500;
 const LOG_SIZE: &str = "1m";
 
 /// Returns the engine's settings for a session's container.
-pub fn create_body(
+pub(super) fn create_body(
     blueprint: &Blueprint,
     spec: &Spec,
     instance: &InstanceId,

@@ -12,11 +12,11 @@ const SHARE: usize = 5;
 pub const STRAYS_MAX: usize = 3;
 
 /// Since when each stray has been seen, by the engine's id.
-pub type Suspects = BTreeMap<String, Timestamp>;
+pub(super) type Suspects = BTreeMap<String, Timestamp>;
 
 /// What a pass makes of the strays it saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub(super) struct Verdict {
     /// Those that may be removed now.
     pub remove: Vec<String>,
     /// All that are under suspicion, for the next pass.
@@ -31,7 +31,7 @@ pub struct Verdict {
 /// that a record owns. A stray goes only when an earlier pass saw it too and
 /// `grace` has passed since; and none goes when more than a fifth of all
 /// containers would, for then it is rather the records that are missing.
-pub fn judge(
+pub(super) fn judge(
     listed: &BTreeSet<String>,
     explained: &BTreeSet<String>,
     before: &Suspects,

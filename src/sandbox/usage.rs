@@ -51,8 +51,8 @@ impl Sampler {
     /// From the control group's files it takes microseconds.
     pub async fn sample(&self, container: &str) -> Option<SessionUsage> {
         match self.cgroups.sample(container) {
-            Some(sample) => Some(self.from_cgroup(container, &sample)),
-            None => self.from_engine(container).await,
+            Some(sample) => Some(self.of_cgroup(container, &sample)),
+            None => self.of_engine(container).await,
         }
     }
 
@@ -61,7 +61,7 @@ impl Sampler {
         self.seen().retain(|container, _| containers(container));
     }
 
-    fn from_cgroup(&self, container: &str, sample: &CgroupSample) -> SessionUsage {
+    fn of_cgroup(&self, container: &str, sample: &CgroupSample) -> SessionUsage {
         let cpu_percent = self.share(container, sample.cpu_ns, None);
         SessionUsage {
             memory_bytes: Some(sample.memory_bytes),
@@ -71,7 +71,7 @@ impl Sampler {
         }
     }
 
-    async fn from_engine(&self, container: &str) -> Option<SessionUsage> {
+    async fn of_engine(&self, container: &str) -> Option<SessionUsage> {
         let now = self.clock.now();
         let fresh = self.seen().get(container).and_then(|seen| {
             let is_fresh = now.since(seen.at) < ENGINE_SAMPLE_AGE_MAX;

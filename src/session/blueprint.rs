@@ -213,7 +213,10 @@ mod tests {
         assert_eq!(print.memory_swap, print.memory, "no swap unless asked for");
         assert_eq!(print.nano_cpus, Some(2_000_000_000));
         assert_eq!(print.tmpfs.as_deref(), Some("size=64m,mode=1777,exec"));
-        assert_eq!(print.env.get("GIT_CONFIG_COUNT").map(String::as_str), Some("5"));
+        assert_eq!(
+            print.env.get("GIT_CONFIG_COUNT").map(String::as_str),
+            Some("5")
+        );
     }
 
     #[test]

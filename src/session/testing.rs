@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use super::record::{Marks, Record, Spec};
 use crate::clock::Timestamp;
 use crate::id::{Alias, Nonce, SessionId};
-use crate::policy::{
-    Catalogue, Ceilings, Home, Policy, Runtime, Source, Terms,
-};
+use crate::policy::{Catalogue, Ceilings, Home, Policy, Runtime, Source, Terms};
 
 /// The image that live tests run on.
 pub(crate) const IMAGE: &str = "sandboxd-test/busybox:latest";
