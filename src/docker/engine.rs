@@ -68,7 +68,9 @@ impl Default for Deadlines {
 /// How an engine is spoken to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Calls in flight at once, at least one. A stream counts until it begins.
+    /// Calls in flight at once, at least one; a stream counts until it begins.
+    ///
+    /// Waiting for a turn counts towards a call's deadline.
     pub inflight_max: usize,
     /// How long calls may take.
     pub deadlines: Deadlines,
@@ -98,7 +100,8 @@ struct Shared {
 }
 
 /// One request and what is allowed to its answer.
-#[derive(Debug)]
+///
+/// Has no `Debug`: the body may hold the secrets of an environment.
 pub(super) struct Call {
     name: &'static str,
     method: Method,
@@ -337,6 +340,7 @@ mod tests {
     use crate::docker::error::Retry;
     use crate::docker::testing::{Answer as Scripted, FakeEngine, version};
 
+    const MISSING: &str = r#"{"message":"No such container: x"}"#;
     const SHORT: Duration = Duration::from_millis(150);
 
     #[tokio::test]
@@ -421,7 +425,7 @@ mod tests {
     async fn the_version_is_agreed_on_once_and_then_remembered() {
         let fake = FakeEngine::scripted(|line| match line {
             "GET /version" => version("1.44", "1.52"),
-            _ => Scripted::new(404, "{}"),
+            _ => Scripted::new(404, MISSING),
         });
         let engine = fake.client();
         assert!(engine.inspect("x").await.unwrap().is_none());
@@ -450,9 +454,9 @@ mod tests {
             "GET /version" => version("1.12", "1.41"),
             "GET /v1.41/containers/first/json" => {
                 upgraded.store(true, std::sync::atomic::Ordering::SeqCst);
-                Scripted::new(404, "{}")
+                Scripted::new(404, MISSING)
             }
-            "GET /v1.47/containers/second/json" => Scripted::new(404, "{}"),
+            "GET /v1.47/containers/second/json" => Scripted::new(404, MISSING),
             // An old engine complains in plain text.
             _ => Scripted::new(400, "client version 1.41 is too old. Minimum is 1.44"),
         });
@@ -473,7 +477,7 @@ mod tests {
     async fn a_broken_connection_forgets_the_version() {
         let fake = FakeEngine::new(|line| match line {
             "GET /v1.41/containers/cut/json" => Scripted::raw::<&[u8]>([]),
-            _ => Scripted::new(404, "{}"),
+            _ => Scripted::new(404, MISSING),
         });
         let engine = fake.client();
         assert!(engine.inspect("cut").await.is_err());
