@@ -362,7 +362,8 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_passes_its_deadline_closes_its_connection() {
         let mut fake = FakeEngine::new(|_| Scripted::silence());
-        let engine = fake.hurried_client(SHORT);
+        // Long enough for agreeing on a version first, also on a busy host.
+        let engine = fake.hurried_client(Duration::from_secs(1));
         assert!(engine.start("x").await.is_err());
         assert_eq!(fake.hung_up().await, "POST /v1.41/containers/x/start");
     }
@@ -370,7 +371,11 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_stalls_passes_the_deadline_too() {
         let fake = FakeEngine::new(|_| Scripted::chunked(["{", "}"]).cut(6).and_hold());
-        let error = fake.hurried_client(SHORT).info().await.unwrap_err();
+        let error = fake
+            .hurried_client(Duration::from_secs(1))
+            .info()
+            .await
+            .unwrap_err();
         assert!(matches!(error.kind(), Kind::Timeout { .. }));
     }
 
@@ -493,26 +498,49 @@ mod tests {
             "GET /_ping" => Scripted::new(200, "OK"),
             _ => Scripted::silence(),
         });
-        let engine = fake.hurried_client(Duration::from_millis(400));
-        let calls: Vec<_> = (0..10)
-            .map(|n| {
-                let engine = engine.clone();
-                tokio::spawn(async move { engine.start(&format!("c{n}")).await })
-            })
-            .collect();
-        let begun = tokio::time::Instant::now();
+        let engine = fake.client_with(Settings {
+            inflight_max: 4,
+            ..Settings::default()
+        });
+        let mut calls = tokio::task::JoinSet::new();
+        for n in 0..10 {
+            let engine = engine.clone();
+            calls.spawn(async move { engine.start(&format!("c{n}")).await });
+        }
         let started = || {
             let lines = fake.lines().into_iter();
             lines.filter(|line| line.starts_with("POST")).count()
         };
-        while started() < 4 && begun.elapsed() < Duration::from_millis(300) {
+        while started() < 4 {
             tokio::task::yield_now().await;
         }
-        engine.ping().await.unwrap();
-        for call in calls {
-            assert!(call.await.unwrap().is_err(), "each one ends in time");
+        for _ in 0..3 {
+            engine.ping().await.unwrap();
         }
-        assert_eq!(started(), 4, "the rest never got a turn");
+        assert_eq!(started(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_waits_for_its_turn_ends_in_time_too() {
+        let mut fake = FakeEngine::new(|_| Scripted::silence());
+        let mut settings = Settings {
+            inflight_max: 1,
+            ..Settings::default()
+        };
+        settings.deadlines.look = SHORT;
+        let engine = fake.client_with(settings);
+        let busy = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.start("busy").await }
+        });
+        while fake.lines().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        let error = engine.inspect("x").await.unwrap_err();
+        assert!(matches!(error.kind(), Kind::Timeout { after } if *after == SHORT));
+        busy.abort();
+        assert_eq!(fake.hung_up().await, "POST /v1.41/containers/busy/start");
+        assert_eq!(fake.lines().len(), 2, "the other was never sent");
     }
 
     #[tokio::test]

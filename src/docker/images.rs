@@ -262,7 +262,7 @@ mod tests {
     async fn a_pull_that_falls_silent_ends() {
         let silence = Answer::chunked([PULLED]).cut(5).and_hold();
         let fake = registry(silence, Answer::new(200, IMAGE));
-        let engine = fake.hurried_client(Duration::from_millis(100));
+        let engine = fake.hurried_client(Duration::from_secs(1));
         let error = engine.pull("x").await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Timeout { .. }));
     }
