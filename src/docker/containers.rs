@@ -155,10 +155,8 @@ impl Engine {
         match self.call(call).await {
             Ok(answer) if answer.status == StatusCode::NOT_MODIFIED => Ok(Started::Already),
             Ok(_) => Ok(Started::Now),
-            // A network that is gone is a 404 too.
-            Err(error) if error.status() == Some(404) && error.says("no such container") => {
-                Ok(Started::Gone)
-            }
+            // A network that is gone is a 404 too, in other words.
+            Err(error) if error.is_missing() => Ok(Started::Gone),
             Err(error) => Err(error),
         }
     }
@@ -178,7 +176,7 @@ impl Engine {
         {
             Ok(answer) if answer.status == StatusCode::NOT_MODIFIED => Ok(Stopped::Already),
             Ok(_) => Ok(Stopped::Now),
-            Err(error) if error.status() == Some(404) => Ok(Stopped::Gone),
+            Err(error) if error.is_missing() => Ok(Stopped::Gone),
             Err(error) => Err(error),
         }
     }
@@ -189,7 +187,7 @@ impl Engine {
         let call = Call::post("unpause a container", path, self.deadlines().start);
         match self.call(call).await {
             Ok(_) => Ok(Unpaused::Now),
-            Err(error) if error.status() == Some(404) => Ok(Unpaused::Gone),
+            Err(error) if error.is_missing() => Ok(Unpaused::Gone),
             Err(error) if error.says("not paused") => Ok(Unpaused::NotPaused),
             Err(error) => Err(error),
         }
@@ -202,7 +200,7 @@ impl Engine {
         match self.call(call).await {
             Ok(_) => Ok(Renamed::Now),
             Err(error) => match error.status() {
-                Some(404) => Ok(Renamed::Gone),
+                Some(404) if error.is_missing() => Ok(Renamed::Gone),
                 Some(409) => Ok(Renamed::NameTaken),
                 _ => Err(error),
             },
@@ -222,7 +220,7 @@ impl Engine {
         match self.call(call).await {
             Ok(_) => Ok(Removed::Now),
             Err(error) => match error.status() {
-                Some(404) => Ok(Removed::Gone),
+                Some(404) if error.is_missing() => Ok(Removed::Gone),
                 Some(409) if error.says("in progress") => Ok(Removed::InProgress),
                 _ => Err(error),
             },
@@ -240,7 +238,7 @@ impl Engine {
             Ok(answer) => Inspect::parse(&answer.body)
                 .map(Some)
                 .map_err(|kind| self.failure(NAME, kind)),
-            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -388,7 +386,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_in_trouble_never_says_that_a_container_is_gone() {
-        for status in [400, 403, 500, 502, 503] {
+        for status in [400, 403, 404, 500, 502, 503] {
             let fake = refusing(status, "trouble");
             let engine = fake.client();
             assert!(engine.inspect("c").await.is_err());

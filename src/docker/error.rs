@@ -159,6 +159,13 @@ impl Error {
         }
     }
 
+    /// Tells whether the engine itself says that the thing does not exist.
+    ///
+    /// A 404 in other words comes from a proxy or a router, and proves nothing.
+    pub fn is_missing(&self) -> bool {
+        self.status() == Some(404) && self.says("no such")
+    }
+
     /// Tells whether no connection could be made.
     pub fn is_unreachable(&self) -> bool {
         matches!(self.kind, Kind::Unreachable { .. })
@@ -268,6 +275,21 @@ mod tests {
             .is_poisoned_start()
         );
         assert!(!status(500, "mkdir /x: file exists").is_poisoned_start());
+    }
+
+    #[test]
+    fn only_the_engine_s_own_words_prove_that_a_thing_is_missing() {
+        for words in [
+            "No such container: c",
+            "No such exec instance: e",
+            "no container with name or ID \"c\" found: no such container",
+            "No such image: x:latest",
+        ] {
+            assert!(status(404, words).is_missing(), "{words}");
+        }
+        assert!(!status(404, "page not found").is_missing());
+        assert!(!status(404, "").is_missing());
+        assert!(!status(500, "No such container: c").is_missing());
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Engine {
                 .map(|CreatedBody { id }| ExecCreated::New(id))
                 .map_err(|kind| self.failure(NAME, kind)),
             Err(error) => match (error.status(), error.message()) {
-                (Some(404), _) => Ok(ExecCreated::Gone),
+                (Some(404), _) if error.is_missing() => Ok(ExecCreated::Gone),
                 (Some(409), Some(words)) => Ok(ExecCreated::NotRunning(words.to_owned())),
                 _ => Err(error),
             },
@@ -178,7 +178,7 @@ impl Engine {
             Ok(answer) => ExecState::parse(&answer.body)
                 .map(Some)
                 .map_err(|kind| self.failure(NAME, kind)),
-            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -13,7 +13,7 @@ use super::path::Path;
 
 /// What the engine says of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageInfo {
+pub struct Image {
     /// Its id on this engine.
     pub id: String,
     /// The names that it has here.
@@ -76,17 +76,17 @@ const PULL: &str = "pull an image";
 
 impl Engine {
     /// Looks at an image by name or id; `None` means that the engine has none such.
-    pub async fn image_inspect(&self, reference: &str) -> Result<Option<ImageInfo>, Error> {
+    pub async fn image_inspect(&self, reference: &str) -> Result<Option<Image>, Error> {
         const NAME: &str = "inspect an image";
         let path = Path::new(&["images", reference, "json"]);
         match self
             .call(Call::get(NAME, path, self.deadlines().look))
             .await
         {
-            Ok(answer) => ImageInfo::parse(&answer.body)
+            Ok(answer) => Image::parse(&answer.body)
                 .map(Some)
                 .map_err(|kind| self.failure(NAME, kind)),
-            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -96,7 +96,7 @@ impl Engine {
     /// A reference without tag and digest means `latest`. There is no deadline
     /// as long as the engine reports progress. An image that the registry does not
     /// have, or not for us, is an error of status 404.
-    pub async fn pull(&self, reference: &str) -> Result<ImageInfo, Error> {
+    pub async fn pull(&self, reference: &str) -> Result<Image, Error> {
         let Reference { name, version } = Reference::split(reference);
         let path = Path::new(&["images", "create"])
             .with("fromImage", name)
@@ -157,7 +157,7 @@ fn progress(line: &Bytes) -> Result<(), Kind> {
     })
 }
 
-impl ImageInfo {
+impl Image {
     fn parse(body: &[u8]) -> Result<Self, Kind> {
         let body: ImageBody = parse("an image", body)?;
         let config = body.config.unwrap_or_default();
@@ -262,7 +262,7 @@ mod tests {
     async fn a_pull_that_falls_silent_ends() {
         let silence = Answer::chunked([PULLED]).cut(5).and_hold();
         let fake = registry(silence, Answer::new(200, IMAGE));
-        let engine = fake.hurried_client(Duration::from_millis(100));
+        let engine = fake.hurried_client(Duration::from_secs(1));
         let error = engine.pull("x").await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Timeout { .. }));
     }
@@ -272,7 +272,7 @@ mod tests {
         let fake = FakeEngine::new(|_| Answer::new(404, r#"{"message":"No such image"}"#));
         assert_eq!(fake.client().image_inspect("a/b:c").await.unwrap(), None);
         assert_eq!(fake.lines()[1], "GET /v1.41/images/a%2Fb%3Ac/json");
-        let image = ImageInfo::parse(IMAGE.as_bytes()).unwrap();
+        let image = Image::parse(IMAGE.as_bytes()).unwrap();
         assert_eq!(image.tags, ["sandboxd-test/busybox:latest"]);
         assert_eq!((image.user.as_str(), image.size_bytes), ("", 1_984_170));
     }

@@ -106,7 +106,7 @@ impl Engine {
             .await
         {
             Ok(answer) => RawStats::parse(&answer.body).map_err(|kind| self.failure(NAME, kind)),
-            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
         }
     }
