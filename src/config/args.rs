@@ -4,6 +4,8 @@ use clap::{Parser, Subcommand};
 
 /// The exit code of a command line that is not one.
 pub const EXIT_USAGE: u8 = 64;
+/// The exit code of output that nobody takes.
+pub const EXIT_IO: u8 = 74;
 /// The exit code of a configuration that does not hold.
 pub const EXIT_CONFIG: u8 = 78;
 
@@ -11,37 +13,38 @@ pub const EXIT_CONFIG: u8 = 78;
 ///
 /// Every flag has a variable of the same meaning; the flag wins. The service token
 /// has no flag, since every user of a host reads the command lines of others.
+#[expect(clippy::doc_markdown, reason = "clap prints these lines as they are")]
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "sandboxd", version, max_term_width = 100)]
 pub struct Args {
     /// What to do instead of serving
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Read settings from a file of NAME=VALUE lines [`SANDBOXD_CONFIG`]
+    /// Read settings from a file of NAME=VALUE lines (SANDBOXD_CONFIG)
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<String>,
-    /// Listen on this address [`SANDBOXD_HOST`]
+    /// Listen on this address (SANDBOXD_HOST)
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub host: Option<String>,
-    /// Listen on this port; 0 lets the system choose [`SANDBOXD_PORT`]
+    /// Listen on this port; 0 lets the system choose (SANDBOXD_PORT)
     #[arg(long, global = true, value_name = "PORT")]
     pub port: Option<String>,
-    /// Keep the store and the key here [`SANDBOXD_STATE_DIR`]
+    /// Keep the store and the key here (SANDBOXD_STATE_DIR)
     #[arg(long, global = true, value_name = "DIR")]
     pub state_dir: Option<String>,
-    /// Keep the sockets of sandboxes here [`SANDBOXD_RUNTIME_DIR`]
+    /// Keep the sockets of sandboxes here (SANDBOXD_RUNTIME_DIR)
     #[arg(long, global = true, value_name = "DIR")]
     pub runtime_dir: Option<String>,
-    /// Keep the files of sessions here [`SANDBOXD_WORKSPACE_ROOT`]
+    /// Keep the files of sessions here (SANDBOXD_WORKSPACE_ROOT)
     #[arg(long, global = true, value_name = "DIR")]
     pub workspace_root: Option<String>,
-    /// Reach the Docker Engine at this unix socket [`SANDBOXD_DOCKER_HOST`]
+    /// Reach the Docker Engine at this unix socket (SANDBOXD_DOCKER_HOST)
     #[arg(long, global = true, value_name = "unix://PATH")]
     pub docker_host: Option<String>,
-    /// Log this much: a level or directives [`SANDBOXD_LOG`]
+    /// Log this much: a level or directives (SANDBOXD_LOG)
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log: Option<String>,
-    /// Log in this form: text or json [`SANDBOXD_LOG_FORMAT`]
+    /// Log in this form: text or json (SANDBOXD_LOG_FORMAT)
     #[arg(long, global = true, value_name = "FORMAT")]
     pub log_format: Option<String>,
 }

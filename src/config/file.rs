@@ -64,12 +64,9 @@ impl Scanner<'_> {
     }
 
     fn skip_white_space(&mut self) {
-        while self
-            .chars
-            .next_if(|c| c.is_whitespace() && *c != '\n')
-            .is_some()
-            || self.chars.peek() == Some(&'\n') && self.next().is_some()
-        {}
+        while self.chars.peek().is_some_and(|c| c.is_whitespace()) {
+            self.next();
+        }
     }
 
     fn skip_blanks(&mut self) {

@@ -4,14 +4,16 @@
 //! flags > environment > file > default --Config::load--> Config, and where each value came from
 //! ```
 //!
-//! Loading is pure: the process is read in [`env`] and nowhere else.
+//! Loading is pure: the process is read in [`mod@env`] and nowhere else.
 
 pub mod args;
+pub mod check;
 pub mod env;
 pub mod file;
 mod load;
 pub mod problem;
 mod reader;
+pub mod reference;
 pub mod runtimes;
 pub mod settings;
 pub mod syntax;
@@ -128,3 +130,6 @@ impl Config {
         load::load(args, around)
     }
 }
+
+#[cfg(test)]
+mod tests;

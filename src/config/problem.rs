@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::runtimes::Fault;
 use super::settings::Setting;
-use super::syntax::quoted;
+use super::syntax::{printable, quoted};
 use crate::policy::InvalidPolicy;
 use crate::policy::catalogue::InvalidCatalogue;
 
@@ -207,7 +207,8 @@ impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, problem) in self.0.iter().take(PROBLEMS_SHOWN_MAX).enumerate() {
             let lead = if nth == 0 { "" } else { "\n" };
-            write!(f, "{lead}{problem}")?;
+            // What an operator wrote as an alias or a path may hold anything.
+            write!(f, "{lead}{}", printable(&problem.to_string()))?;
         }
         match self.0.len().saturating_sub(PROBLEMS_SHOWN_MAX) {
             0 => Ok(()),

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::syntax::{decimal, quoted, whole};
 use crate::id::Alias;
 use crate::policy::builtins;
-use crate::policy::valid::{CPU_SHARES_MAX, PIDS_MAX};
+use crate::policy::valid::{CPU_SHARES_MAX, CPU_SHARES_MIN, PIDS_MAX};
 use crate::policy::{Ceilings, Runtime, Source};
 use crate::quantity::{ByteSize, Cpus};
 
@@ -259,8 +259,8 @@ fn runtime(entry: &Entry) -> Result<(Alias, Runtime), Vec<Fault>> {
         mem_limit: fields.size("mem_limit"),
         memswap_limit: fields.size("memswap_limit"),
         cpus: fields.cpus(),
-        cpu_shares: fields.whole("cpu_shares", CPU_SHARES_MAX),
-        pids_limit: fields.whole("pids_limit", PIDS_MAX),
+        cpu_shares: fields.whole("cpu_shares", CPU_SHARES_MIN, CPU_SHARES_MAX),
+        pids_limit: fields.whole("pids_limit", 1, PIDS_MAX),
         network_mode: fields.text("network_mode"),
         oci_runtime: fields.text("oci_runtime"),
     };
@@ -340,8 +340,8 @@ impl Fields<'_> {
         })
     }
 
-    fn whole(&mut self, field: &str, max: u64) -> Option<u64> {
-        self.read(field, |value| whole(&plain(value), 1, max))
+    fn whole(&mut self, field: &str, min: u64, max: u64) -> Option<u64> {
+        self.read(field, |value| whole(&plain(value), min, max))
     }
 
     fn read<T>(

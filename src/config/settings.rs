@@ -2,6 +2,8 @@
 
 mod table;
 
+use crate::policy::valid::CPUS_MIN;
+use crate::quantity::Cpus;
 pub use table::SETTINGS;
 
 /// The prefix of the daemon's variables.
@@ -148,7 +150,7 @@ impl Kind {
                 format!("a whole number of seconds from {min} to {SECS_MAX}")
             }
             Self::MaybeSize => "a number and one of b, k, m, g, t".to_owned(),
-            Self::MaybeCpus => "a number from 0.001 to 4096".to_owned(),
+            Self::MaybeCpus => format!("a number from {CPUS_MIN} to {}", Cpus::CPUS_MAX),
             Self::Flag => "one of 0, 1, false, no, off, on, true, yes".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Socket => "the address of a unix socket".to_owned(),

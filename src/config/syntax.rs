@@ -12,18 +12,20 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub fn quoted(text: &str) -> String {
     let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
     let more = if shown.len() < text.len() { "…" } else { "" };
-    let shown: String = shown
-        .chars()
-        .flat_map(|c| {
-            let plain = !c.is_control() && c != '\'' && c != '\\';
-            let escaped = (!plain).then(|| c.escape_default());
-            plain
-                .then_some(c)
-                .into_iter()
-                .chain(escaped.into_iter().flatten())
-        })
-        .collect();
-    format!("'{shown}{more}'")
+    format!("'{}{more}'", printable(&shown))
+}
+
+/// Escapes what would end a line or move a cursor.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// Parses a whole number within a range; says why it is not one.
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn a_shown_value_is_one_short_line() {
         assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("a'\n\u{1b}[2J"), "'a\\'\\n\\u{1b}[2J'");
+        assert_eq!(quoted("a\n\u{1b}[2J"), "'a\\n\\u{1b}[2J'");
         assert_eq!(quoted("würfel"), "'würfel'");
         assert_eq!(quoted(&"x".repeat(500)).chars().count(), 83);
     }

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! Terms (what was written) --Policy::new--> Policy (what holds) --describe--> wire
+//!                                             `-- amend --> another Policy, or none
 //! ```
 
+pub mod amend;
 pub mod builtins;
 pub mod catalogue;
 pub mod current;
@@ -18,6 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::{ByteSize, Cpus};
+pub use amend::{Amendment, amend};
 pub use catalogue::{Catalogue, PackageManager, Runtime, RuntimeConfig, Source};
 pub use current::Current;
 pub use describe::describe;

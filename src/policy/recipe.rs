@@ -149,16 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn version_pins_and_scopes_are_packages() {
+    fn version_pins_extras_and_scopes_are_packages_and_lists_of_them_are_not() {
         for name in [
-            "numpy",
+            "numpy==2.1",
             "uvicorn[standard]",
-            "a>=1.0,<2",
+            "a>=1.0",
             "@types/react",
             "npm@10",
             "g++",
         ] {
-            assert_eq!(is_package(name), !name.contains(','), "{name}");
+            assert!(is_package(name), "{name}");
+        }
+        for name in ["", "a b", "a>=1.0,<2", "-e", "./local", "$(id)"] {
+            assert!(!is_package(name), "{name}");
         }
     }
 }

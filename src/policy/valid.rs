@@ -1,7 +1,7 @@
 //! Checks the terms of a policy against one another, so that every policy is valid.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, RangeInclusive};
 
 use super::recipe::{self, InvalidRecipe};
 use super::{Ceilings, Home, Runtime, Source, Terms};
@@ -10,6 +10,10 @@ use crate::quantity::ByteSize;
 
 /// Bytes of the smallest memory ceiling that the engine accepts.
 pub const MEM_BYTES_MIN: u64 = 6 << 20;
+/// The smallest share of a processor that the kernel takes: 1 ms in 100 ms.
+pub const CPUS_MIN: f64 = 0.01;
+/// The smallest weight that a container starts with.
+pub const CPU_SHARES_MIN: u64 = 2;
 /// The largest weight that the engine accepts.
 pub const CPU_SHARES_MAX: u64 = 262_144;
 /// The most processes that Linux counts.
@@ -79,6 +83,14 @@ pub enum InvalidPolicy {
         scope: Scope,
         /// `mem_limit`.
         mem: String,
+    },
+    /// A container with so little of a processor does not start.
+    #[error("cpus ({cpus}) is below 0.01{scope}: a container does not start with less")]
+    CpusTooFew {
+        /// Whose.
+        scope: Scope,
+        /// `cpus`.
+        cpus: String,
     },
     /// A number is outside of its range.
     #[error("{field} ({value}) is not from {min} to {max}{scope}")]
@@ -155,6 +167,7 @@ impl InvalidPolicy {
             Self::OpenBelowResident { .. } => vec!["max_open_sessions", "max_sessions"],
             Self::SwapBelowMemory { scope, .. } => scope.fields(&["memswap_limit", "mem_limit"]),
             Self::MemoryTooSmall { scope, .. } => scope.fields(&["mem_limit"]),
+            Self::CpusTooFew { scope, .. } => scope.fields(&["cpus"]),
             Self::OutOfRange { scope, field, .. } | Self::BadName { scope, field, .. } => {
                 scope.fields(&[field])
             }
@@ -182,12 +195,15 @@ impl Policy {
         let service = ceiling_faults(&Scope::Service, &terms.ceilings);
         for (alias, runtime) in terms.catalogue.iter() {
             faults.extend(runtime_faults(alias, runtime));
-            let scope = Scope::Runtime(alias.clone());
             let effective = runtime.ceilings.or(&terms.ceilings);
-            // What is wrong with the service's own ceilings is said once, below.
-            if runtime.ceilings != Ceilings::default() || service.is_empty() {
-                faults.extend(ceiling_faults(&scope, &effective));
-            }
+            let own = ceiling_faults(&Scope::Runtime(alias.clone()), &effective);
+            let unscoped = ceiling_faults(&Scope::Service, &effective);
+            // What a runtime inherits is said once, of the service.
+            let new = own.into_iter().zip(unscoped);
+            faults.extend(
+                new.filter(|(_, plain)| !service.contains(plain))
+                    .map(|(own, _)| own),
+            );
         }
         faults.extend(service);
         if faults.is_empty() {
@@ -263,7 +279,7 @@ fn interior_faults(terms: &Terms) -> Vec<InvalidPolicy> {
             &Scope::Service,
             field,
             value,
-            i64::MAX.unsigned_abs(),
+            1..=i64::MAX.unsigned_abs(),
         ));
     }
     faults
@@ -292,11 +308,18 @@ fn ceiling_faults(scope: &Scope, ceilings: &Ceilings) -> Vec<InvalidPolicy> {
     if let Some(mem) = &ceilings.mem_limit {
         faults.extend(memory_faults(scope, mem, ceilings.memswap_limit.as_ref()));
     }
-    for (field, value, max) in [
-        ("cpu_shares", ceilings.cpu_shares, CPU_SHARES_MAX),
-        ("pids_limit", ceilings.pids_limit, PIDS_MAX),
+    if let Some(cpus) = ceilings.cpus.filter(|cpus| cpus.get() < CPUS_MIN) {
+        faults.push(InvalidPolicy::CpusTooFew {
+            scope: scope.clone(),
+            cpus: cpus.get().to_string(),
+        });
+    }
+    let shares = CPU_SHARES_MIN..=CPU_SHARES_MAX;
+    for (field, value, range) in [
+        ("cpu_shares", ceilings.cpu_shares, shares),
+        ("pids_limit", ceilings.pids_limit, 1..=PIDS_MAX),
     ] {
-        faults.extend(value.and_then(|value| range_fault(scope, field, value, max)));
+        faults.extend(value.and_then(|value| range_fault(scope, field, value, range)));
     }
     for (field, value) in [
         ("network_mode", &ceilings.network_mode),
@@ -331,14 +354,18 @@ fn memory_faults(scope: &Scope, mem: &ByteSize, swap: Option<&ByteSize>) -> Vec<
     faults
 }
 
-fn range_fault(scope: &Scope, field: &'static str, value: u64, max: u64) -> Option<InvalidPolicy> {
-    let min = 1;
-    (value < min || max < value).then(|| InvalidPolicy::OutOfRange {
+fn range_fault(
+    scope: &Scope,
+    field: &'static str,
+    value: u64,
+    range: RangeInclusive<u64>,
+) -> Option<InvalidPolicy> {
+    (!range.contains(&value)).then(|| InvalidPolicy::OutOfRange {
         field,
         scope: scope.clone(),
         value,
-        min,
-        max,
+        min: *range.start(),
+        max: *range.end(),
     })
 }
 
@@ -388,6 +415,7 @@ mod tests {
     use super::super::Catalogue;
     use super::super::sample::terms;
     use super::*;
+    use crate::quantity::Cpus;
 
     type Edit = fn(&mut Terms);
 
@@ -408,12 +436,14 @@ mod tests {
     fn there_is_always_a_valid_policy() {
         let policy = Policy::new(terms(), Home::Container).unwrap();
         assert_eq!(policy.terms(), &terms(), "good terms hold as they are");
-        let bad: [Edit; 9] = [
+        let bad: [Edit; 11] = [
             |t| t.capacity.evict_idle_after = Some(Duration::ZERO),
             |t| t.capacity.max_open_sessions = Some(19),
             |t| t.ceilings.memswap_limit = Some(size("512m")),
             |t| t.ceilings.mem_limit = Some(size("5m")),
             |t| t.ceilings.pids_limit = Some(0),
+            |t| t.ceilings.cpu_shares = Some(1),
+            |t| t.ceilings.cpus = Some(Cpus::new(0.005).unwrap()),
             |t| t.ceilings.network_mode = Some(String::new()),
             |t| t.interior.work_dir = "workspace".to_owned(),
             |t| t.interior.tmpfs_size = Some("lots".to_owned()),
@@ -480,8 +510,8 @@ mod tests {
             t.ceilings.mem_limit = Some(size("1m"));
             t.interior.work_dir = "/".to_owned();
         });
-        assert_eq!(found.len(), 4, "{found:#?}");
-        assert!(found[2].contains("for runtime 'coding'"), "{found:#?}");
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(!found.concat().contains("for runtime"), "{found:#?}");
     }
 
     #[test]

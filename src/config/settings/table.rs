@@ -9,7 +9,7 @@ use super::Kind::{
 };
 use super::Preset::{Is, Nothing, Required};
 use super::{Kind, Setting};
-use crate::policy::valid::{CPU_SHARES_MAX, PIDS_MAX};
+use crate::policy::valid::{CPU_SHARES_MAX, CPU_SHARES_MIN, PIDS_MAX};
 
 /// The most sessions that can be asked for.
 const COUNT_MAX: u64 = 1_000_000;
@@ -72,7 +72,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "SANDBOXD_TOKEN_FILE",
         kind: MaybePath,
-        default: Nothing("the credential service-token of systemd, where there is one"),
+        default: Nothing("the systemd credential service-token, if any"),
         group: Access,
         doc: "The file that holds the service token.",
         nuance: "White space around the token does not count. Keep it readable by the \
@@ -84,9 +84,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "SANDBOXD_TOKEN_KEY_FILE",
         kind: MaybePath,
-        default: Nothing(
-            "the credential token-key of systemd, else token.key in the state directory, made at first start",
-        ),
+        default: Nothing("the systemd credential token-key, or STATE_DIR/token.key"),
         group: Access,
         doc: "The file that holds the 32 bytes from which session tokens are derived.",
         nuance: "With another key the tokens of open sessions no longer hold, so a store \
@@ -288,7 +286,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "SANDBOXD_CPU_SHARES",
-        kind: MaybeWhole(1, CPU_SHARES_MAX),
+        kind: MaybeWhole(CPU_SHARES_MIN, CPU_SHARES_MAX),
         default: Nothing("the engine's 1024"),
         group: Ceilings,
         doc: "The weight of one sandbox where sandboxes compete for processors.",
@@ -461,7 +459,7 @@ pub const SETTINGS: &[Setting] = &[
         default: Is("10000"),
         group: Operation,
         doc: "Events kept of each session; older ones are dropped.",
-        nuance: "Takes about 300 bytes of disk an event.",
+        nuance: "They are on disk and outlive a restart of the daemon.",
         example: "2000",
         ..BASE
     },
