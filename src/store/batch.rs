@@ -47,7 +47,8 @@ impl Batch {
         self.with(Op::PutRecord(Box::new(record), expect))
     }
 
-    /// Replaces the status of a session; without effect when it has no record.
+    /// Replaces the status of a session; without effect when it has no record, and
+    /// without a write when nothing differs.
     #[must_use]
     pub fn put_status(self, id: &SessionId, status: Status) -> Self {
         self.with(Op::PutStatus(id.clone(), Box::new(status)))

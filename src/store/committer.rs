@@ -71,6 +71,8 @@ pub(super) struct Committer {
     pub(super) ballast: Ballast,
     pub(super) clock: Clock,
     pub(super) outage: Option<Outage>,
+    /// When to look after the reserve next, if there is none.
+    pub(super) tend_at: Timestamp,
     /// The claim on the state directory ends after the database is closed.
     pub(super) lock: Lock,
 }
@@ -96,7 +98,13 @@ impl Committer {
         self.report();
         loop {
             match self.next() {
-                Wake::Group(group, None) => self.commit(group),
+                Wake::Group(group, None) => {
+                    self.commit(group);
+                    // Without a pause between requests there is no tick.
+                    if self.tend_at <= self.clock.now() {
+                        self.tend();
+                    }
+                }
                 Wake::Group(group, Some(closing)) => {
                     self.commit(group);
                     return self.close(Some(closing));
@@ -229,7 +237,8 @@ impl Committer {
 
     /// Takes note of a fault and lets go of the poisoned handle.
     fn suffer(&mut self, fault: Fault) {
-        if let Some(database) = write(&self.shared.database).take() {
+        let poisoned = write(&self.shared.database).take();
+        if let Some(database) = poisoned {
             database.close();
         }
         if fault == Fault::NoSpace {
@@ -268,6 +277,7 @@ impl Committer {
             self.ballast.remake();
             self.report();
         }
+        self.tend_at = self.clock.now().plus(RESERVE_PAUSE);
     }
 
     /// Publishes how the store is.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{self, JoinHandle};
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::error;
 
 use super::batch::{Batch, Committed};
@@ -20,6 +20,7 @@ use super::files::failed;
 use super::health::Health;
 use super::mirror::{Changes, Mirror};
 use super::open::{self, OpenOptions, Opened};
+use crate::clock::Timestamp;
 use crate::id::{InstanceId, SessionId};
 use crate::session::record::{Record, Status};
 
@@ -80,6 +81,8 @@ struct Handle {
     /// `None` only while the handle is dropped.
     queue: Option<Sender<Request>>,
     committer: Mutex<Option<JoinHandle<()>>>,
+    /// Closed when the committer ends.
+    ended: watch::Receiver<()>,
     last_order: AtomicU64,
     instance: InstanceId,
     set_aside: Option<PathBuf>,
@@ -115,14 +118,17 @@ impl Store {
             ballast,
             clock: options.clock.clone(),
             outage: None,
+            tend_at: Timestamp::ZERO,
             lock,
         };
-        let committer = start(committer, options.dir)?;
+        let (alive, ended) = watch::channel(());
+        let committer = start(committer, alive, options.dir)?;
         Ok(Self(Arc::new(Handle {
             shared,
             places: Arc::new(Semaphore::new(COMMIT_QUEUE_MAX)),
             queue: Some(queue),
             committer: Mutex::new(Some(committer)),
+            ended,
             last_order,
             instance,
             set_aside,
@@ -274,6 +280,15 @@ impl Store {
         })
     }
 
+    /// Waits until the committer has ended, be it by a close or by a panic.
+    ///
+    /// Nothing can be committed from then on: unless the store was closed, the
+    /// process should end.
+    pub async fn ended(&self) {
+        let mut ended = self.0.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
     async fn claim(&self, batch: Batch) -> Result<(), ClaimError> {
         self.commit(batch)
             .await
@@ -304,14 +319,22 @@ impl Drop for Handle {
     }
 }
 
-fn start(committer: Committer, dir: &Path) -> Result<JoinHandle<()>, OpenError> {
+fn start(
+    committer: Committer,
+    alive: watch::Sender<()>,
+    dir: &Path,
+) -> Result<JoinHandle<()>, OpenError> {
     let shared = Arc::clone(&committer.shared);
     thread::Builder::new()
         .name("store".to_owned())
         .spawn(move || {
             let run = AssertUnwindSafe(|| committer.run());
-            if let Err(panic) = catch_unwind(run) {
+            let outcome = catch_unwind(run);
+            if outcome.is_err() {
                 *write(&shared.health) = Health::degraded("the committer panicked");
+            }
+            drop(alive);
+            if let Err(panic) = outcome {
                 resume_unwind(panic);
             }
         })

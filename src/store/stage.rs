@@ -139,7 +139,7 @@ impl Draft<'_> {
     }
 
     fn put_status(&mut self, id: SessionId, status: Status) -> Result<(), CodecError> {
-        if self.record(&id).is_none() {
+        if self.record(&id).is_none() || self.status(&id) == Some(&status) {
             return Ok(());
         }
         self.staged.durability = Durability::Synced;
@@ -223,6 +223,11 @@ impl Draft<'_> {
     fn record(&self, id: &SessionId) -> Option<&Arc<Record>> {
         let layers = [&self.staged.changes.records, &self.before.records];
         look(layers, &self.mirror.records, id)
+    }
+
+    fn status(&self, id: &SessionId) -> Option<&Status> {
+        let layers = [&self.staged.changes.statuses, &self.before.statuses];
+        look(layers, &self.mirror.statuses, id).map(|status| &**status)
     }
 
     fn span(&self, log: &Log) -> Option<Span> {

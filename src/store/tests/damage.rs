@@ -145,6 +145,17 @@ async fn a_store_whose_marker_was_never_written_is_kept() {
 }
 
 #[tokio::test]
+async fn a_corrupt_store_that_nobody_relied_on_makes_way_by_itself() {
+    let dir = a_store().await;
+    fs::remove_file(dir.path().join("initialised")).unwrap();
+    let mut options = options(dir.path());
+    options.probe = Probe::Child(script(dir.path(), "exit 65"));
+    let store = Store::open(&options).unwrap();
+    assert_eq!(store.records(), []);
+    assert!(store.recovered().unwrap().join("v1/db").exists());
+}
+
+#[tokio::test]
 async fn the_store_of_another_state_directory_is_refused() {
     let ours = a_store().await;
     let theirs = a_store().await;

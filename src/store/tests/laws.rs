@@ -319,6 +319,7 @@ async fn a_closed_store_still_answers_reads_and_refuses_commits() {
     store.commit(opened("a")).await.unwrap();
     store.close().await.unwrap();
     store.close().await.unwrap();
+    store.ended().await;
     let outcome = store.commit(opened("b")).await;
     assert!(matches!(outcome, Err(CommitError::Closed)));
     assert!(store.record(&id("a")).is_some());
@@ -366,6 +367,29 @@ async fn a_store_belongs_to_one_token_key_and_one_engine() {
         store.claim_engine_id("e2").await.unwrap(),
         EngineMatch::Same
     );
+}
+
+#[test]
+fn each_tree_has_one_owning_module() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+    let owners = [
+        ("Tree::Meta", "meta.rs"),
+        ("Tree::Desired", "desired.rs"),
+        ("Tree::Status", "status.rs"),
+        ("Tree::Events", "events.rs"),
+    ];
+    for entry in fs::read_dir(sources).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        // The database hands each tree its share of the writes.
+        if path.is_dir() || name == "database.rs" {
+            continue;
+        }
+        let source = fs::read_to_string(&path).unwrap();
+        for (tree, owner) in owners {
+            assert!(!source.contains(tree) || name == owner, "{tree} in {name}");
+        }
+    }
 }
 
 #[test]
