@@ -2,5 +2,7 @@
 
 pub mod refusal;
 pub mod request;
+mod stub;
 
 pub use refusal::Refusal;
+pub use stub::Control;
