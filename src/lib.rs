@@ -17,3 +17,6 @@ pub mod session;
 
 // What a caller may ask, without HTTP.
 pub mod control;
+
+// Edges.
+pub mod api;
