@@ -30,6 +30,11 @@ pub mod sandbox;
 pub mod control;
 
 // Edges: how the outside reaches all of it.
+pub mod api;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod telemetry;
+
+// The whole of it.
+pub mod daemon;

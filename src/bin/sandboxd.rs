@@ -2,20 +2,35 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use sandboxd::config::args::{Command, EXIT_CONFIG, EXIT_IO, EXIT_USAGE};
-use sandboxd::config::{Args, Config, Surroundings, check};
+use sandboxd::config::{Args, Config, Loaded, Surroundings, check};
+use sandboxd::{daemon, store, telemetry};
 
-/// The exit code of a part that is not there.
-const EXIT_UNAVAILABLE: u8 = 69;
+/// The version with the commit, which only the program itself shows: a manual
+/// that held it would be stale at every commit.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("SANDBOXD_COMMIT"),
+    ")"
+);
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = Args::command()
+        .version(VERSION)
+        .try_get_matches()
+        .and_then(|matches| Args::from_arg_matches(&matches));
+    let args = match args {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
+    if let Some(Command::StoreProbe { dir }) = &args.command {
+        return probe(dir);
+    }
     let loaded = match Config::load(&args, &Surroundings::of_process()) {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -28,9 +43,43 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::from(EXIT_IO),
         },
-        None => {
-            complain("sandboxd: this build checks configurations and does not serve yet");
-            ExitCode::from(EXIT_UNAVAILABLE)
+        Some(Command::StoreProbe { .. }) | None => serve(loaded),
+    }
+}
+
+fn serve(loaded: Loaded) -> ExitCode {
+    if let Err(error) = telemetry::init(&loaded.config.log) {
+        complain(&format!("sandboxd: {}", chain(&error)));
+        return ExitCode::from(EXIT_CONFIG);
+    }
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("sandboxd: failed to start: {error}"));
+            return ExitCode::from(EXIT_IO);
+        }
+    };
+    match runtime.block_on(daemon::run(loaded.config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fatal) => {
+            complain(&format!("sandboxd: failed to {}", chain(&fatal)));
+            ExitCode::from(fatal.exit_code())
+        }
+    }
+}
+
+fn probe(dir: &Path) -> ExitCode {
+    match store::probe(dir) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error.to_string());
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -43,6 +92,17 @@ fn usage(error: &clap::Error) -> ExitCode {
     } else {
         ExitCode::from(EXIT_USAGE)
     }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 // Nobody is left to tell when standard error is gone; the exit code stands.

@@ -1,6 +1,8 @@
 //! Defines the command line of the daemon.
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// The exit code of a command line that is not one.
 pub const EXIT_USAGE: u8 = 64;
@@ -50,10 +52,21 @@ pub struct Args {
 }
 
 /// What the daemon does instead of serving.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Check the configuration and print what holds and where it came from
     Check,
+    /// Open a store and close it again, in a process that may hang or die of it
+    #[command(hide = true)]
+    StoreProbe {
+        /// The directory of the store
+        dir: PathBuf,
+    },
+}
+
+/// Returns the definition of the command line, for manuals and completions.
+pub fn command() -> clap::Command {
+    Args::command()
 }
 
 impl Args {
@@ -109,7 +122,7 @@ mod tests {
     fn flags_go_before_or_after_the_command() {
         let args = Args::try_parse_from(["sandboxd", "check", "--port", "1"]).unwrap();
         assert_eq!(
-            (args.command, args.value("port")),
+            (args.command.clone(), args.value("port")),
             (Some(Command::Check), Some("1"))
         );
     }

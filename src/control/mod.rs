@@ -12,6 +12,8 @@ mod open;
 pub mod refusal;
 pub mod request;
 mod roll;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::sync::Arc;
 

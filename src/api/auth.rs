@@ -1,0 +1,173 @@
+//! Tells who calls; no handler reaches the service without a caller made here.
+//!
+//! The router's state is a [`Guarded`] service: only this module can open it, and
+//! it does so when the token is good. What a handler may do is what its caller
+//! value lets it do.
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+
+use crate::api::error::Failure;
+use crate::api::routes::Captures;
+use crate::api::validate;
+use crate::control::request::{Sampling, Viewer};
+use crate::control::{Control, Refusal};
+use crate::id::SessionId;
+use crate::wire::service::ServiceHealth;
+
+/// The header that carries a token.
+pub(super) const TOKEN_HEADER: &str = "x-sandbox-token";
+
+/// The service behind its tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Guarded(Control);
+
+impl Guarded {
+    /// Puts the service behind its tokens.
+    pub(super) fn new(control: Control) -> Self {
+        Self(control)
+    }
+}
+
+/// Anyone who reaches the port: sees how the service is, and nothing else.
+#[derive(Debug)]
+pub(super) struct Anyone {
+    control: Control,
+}
+
+impl Anyone {
+    /// Tells how the service is.
+    pub(super) fn health(&self) -> ServiceHealth {
+        self.control.health()
+    }
+}
+
+/// A holder of the service token.
+#[derive(Debug)]
+pub(super) struct ServiceCaller {
+    control: Control,
+}
+
+impl ServiceCaller {
+    /// Returns the service.
+    pub(super) fn control(&self) -> &Control {
+        &self.control
+    }
+}
+
+/// A holder of a token that is good for the session that the path names.
+///
+/// With the service token the session need not exist.
+#[derive(Debug)]
+pub(super) struct SessionCaller {
+    id: SessionId,
+    viewer: Viewer,
+    control: Control,
+}
+
+impl SessionCaller {
+    /// Returns the session that the path names.
+    pub(super) fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Tells which token was presented.
+    pub(super) fn viewer(&self) -> Viewer {
+        self.viewer
+    }
+
+    /// Returns the service.
+    pub(super) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Passes on what was read of the request, but for faults on an unknown session.
+    ///
+    /// A session that does not exist is 404 before its request is found invalid.
+    pub(super) async fn checked<T>(&self, read: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(Failure::Invalid(_)) = read {
+            let described = self
+                .control
+                .describe(&self.id, Sampling::Off, self.viewer)
+                .await;
+            if let Err(unknown @ Refusal::NoSession(_)) = described {
+                return Err(unknown.into());
+            }
+        }
+        read
+    }
+}
+
+/// Returns what was presented; the first header counts, and an empty one is none.
+fn presented(headers: &HeaderMap) -> Result<&[u8], Failure> {
+    headers
+        .get(TOKEN_HEADER)
+        .map(axum::http::HeaderValue::as_bytes)
+        .filter(|token| !token.is_empty())
+        .ok_or(Failure::Unauthorized)
+}
+
+impl FromRequestParts<Guarded> for Anyone {
+    type Rejection = Failure;
+
+    async fn from_request_parts(_: &mut Parts, service: &Guarded) -> Result<Self, Failure> {
+        Ok(Self {
+            control: service.0.clone(),
+        })
+    }
+}
+
+impl FromRequestParts<Guarded> for ServiceCaller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Guarded) -> Result<Self, Failure> {
+        if service.0.is_service_token(presented(&parts.headers)?) {
+            Ok(Self {
+                control: service.0.clone(),
+            })
+        } else {
+            Err(Failure::Unauthorized)
+        }
+    }
+}
+
+impl FromRequestParts<Guarded> for SessionCaller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Guarded) -> Result<Self, Failure> {
+        // The id is part of who the caller is: a malformed one is 422 without a token too.
+        let id = path_session_id(parts)?;
+        let token = presented(&parts.headers)?;
+        let viewer = service
+            .0
+            .authenticate(&id, token)
+            .ok_or(Failure::Unauthorized)?;
+        Ok(Self {
+            id,
+            viewer,
+            control: service.0.clone(),
+        })
+    }
+}
+
+/// The session id of a path, for routes whose caller is the service.
+///
+/// It comes behind the [`ServiceCaller`] in a handler's arguments, so that a
+/// malformed id is told only to those who may know.
+#[derive(Debug)]
+pub(super) struct PathId(pub(super) SessionId);
+
+impl<S: Sync> FromRequestParts<S> for PathId {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        path_session_id(parts).map(Self)
+    }
+}
+
+fn path_session_id(parts: &Parts) -> Result<SessionId, Failure> {
+    let captures = parts.extensions.get::<Captures>();
+    let text = captures.and_then(|captures| captures.get("session_id"));
+    validate::path_session_id(text.unwrap_or_default())
+}

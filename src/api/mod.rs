@@ -1,0 +1,28 @@
+//! The HTTP edge: a route table, callers, bounded bodies and our own accept loop.
+//!
+//! A request passes `server` (connections), `edge` (its id, checks that all share),
+//! `routes` (where it leads), `auth` (who calls), `body` and `validate` (what is
+//! asked), and `sessions` and its like, which call [`crate::control`]; `error` words
+//! what went wrong.
+
+mod auth;
+mod body;
+mod docs;
+mod edge;
+mod error;
+mod json;
+mod openapi;
+mod pace;
+mod query;
+mod reply;
+mod routes;
+mod server;
+mod service;
+mod sessions;
+mod validate;
+mod workspaces;
+
+#[cfg(test)]
+mod laws;
+
+pub use server::{Drained, Settings, serve};

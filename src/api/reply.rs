@@ -1,0 +1,27 @@
+//! Writes replies.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::http::{Response, StatusCode};
+use serde::Serialize;
+
+/// Writes a value as compact JSON.
+pub(super) fn json(value: &impl Serialize) -> Response<Body> {
+    let bytes = serde_json::to_vec(value).expect("wire types have only text keys");
+    typed("application/json", bytes.into())
+}
+
+/// Writes bytes of a type.
+pub(super) fn typed(content_type: &'static str, body: Body) -> Response<Body> {
+    let mut reply = Response::new(body);
+    let kind = HeaderValue::from_static(content_type);
+    reply.headers_mut().insert(CONTENT_TYPE, kind);
+    reply
+}
+
+/// Answers 204.
+pub(super) fn no_content() -> Response<Body> {
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply
+}

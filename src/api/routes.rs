@@ -1,0 +1,439 @@
+//! Lists every route once; router, index, API document and the law of callers follow it.
+//!
+//! A new route is a row here and a handler that takes a caller of [`crate::api::auth`].
+
+use std::collections::BTreeSet;
+
+use axum::Router;
+use axum::http::{HeaderValue, Method};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use percent_encoding::percent_decode_str;
+
+use crate::api::auth::Guarded;
+use crate::api::{service, sessions, workspaces};
+use crate::control::Control;
+
+/// All routes, in the order in which people read about them.
+pub(super) static TABLE: &[Route] = &[
+    Route::new(Verb::Get, "/", "Shows what is served here", |verb| {
+        on(verb, service::index)
+    })
+    .public()
+    .answers("ServiceIndex"),
+    Route::new(Verb::Get, "/healthz", "Tells how the service is", |verb| {
+        on(verb, service::health)
+    })
+    .public()
+    .quiet()
+    .answers("ServiceHealth"),
+    Route::new(
+        Verb::Get,
+        "/readyz",
+        "Tells whether the service can do its work: 503 when it is degraded",
+        |verb| on(verb, service::ready),
+    )
+    .public()
+    .quiet()
+    .answers("ServiceHealth"),
+    Route::new(Verb::Get, "/docs", "Shows the routes as a page", |verb| {
+        on(verb, service::docs)
+    })
+    .public(),
+    Route::new(
+        Verb::Get,
+        "/openapi.json",
+        "Shows the routes as an OpenAPI document",
+        |verb| on(verb, service::openapi),
+    )
+    .public(),
+    Route::new(
+        Verb::Get,
+        "/policy",
+        "Shows runtimes and ceilings",
+        |verb| on(verb, service::policy),
+    )
+    .answers("ServicePolicy"),
+    Route::new(
+        Verb::Post,
+        "/sessions",
+        "Opens a session, or attaches to one",
+        |verb| on(verb, sessions::open),
+    )
+    .takes("CreateSessionRequest")
+    .answers("SessionCreated"),
+    Route::new(
+        Verb::Get,
+        "/sessions",
+        "Lists sessions in the order of opening",
+        |verb| on(verb, sessions::list),
+    )
+    .query(sessions::LIST_QUERY)
+    .answers("SessionList"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}",
+        "Describes a session",
+        |verb| on(verb, sessions::describe),
+    )
+    .for_session()
+    .query(sessions::DESCRIBE_QUERY)
+    .answers("SessionInfo"),
+    Route::new(
+        Verb::Delete,
+        "/sessions/{session_id}",
+        "Closes a session",
+        |verb| on(verb, sessions::close),
+    )
+    .for_session()
+    .query(sessions::CLOSE_QUERY)
+    .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/events",
+        "Shows what was done in a session",
+        |verb| on(verb, sessions::events),
+    )
+    .for_session()
+    .query(sessions::EVENTS_QUERY)
+    .answers("SessionEvents"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/exec",
+        "Runs a shell command and waits for it",
+        |verb| on(verb, sessions::exec),
+    )
+    .for_session()
+    .takes("ExecRequest")
+    .answers("ExecResponse"),
+    Route::new(
+        Verb::Delete,
+        "/workspaces/{session_id}",
+        "Removes everything that an id ever had",
+        |verb| on(verb, workspaces::purge),
+    )
+    .query(workspaces::PURGE_QUERY)
+    .answers_nothing(),
+];
+
+/// One route.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) verb: Verb,
+    /// The template, with captures in braces.
+    pub(super) path: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) access: Access,
+    pub(super) query: &'static [Param],
+    /// The schema of the body.
+    pub(super) takes: Option<&'static str>,
+    pub(super) answers: Answer,
+    pub(super) noise: Noise,
+    handler: fn(MethodFilter) -> MethodRouter<Guarded>,
+}
+
+/// Who may call a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Anyone.
+    Public,
+    /// Holders of the service token.
+    Service,
+    /// They, and holders of the token of the session in the path.
+    SessionOrService,
+}
+
+/// What a route answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// JSON of this schema.
+    Json(&'static str),
+    /// A page or a document.
+    Document,
+    /// 204.
+    Nothing,
+}
+
+/// How loudly a request is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noise {
+    /// A line at `info`.
+    Line,
+    /// A line at `debug`: it is called all the time.
+    Quiet,
+}
+
+/// A parameter of a query.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) kind: ParamKind,
+}
+
+/// What a parameter of a query holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ParamKind {
+    Flag,
+    Text,
+    /// At least the first, at most the second.
+    Number(u64, Option<u64>),
+    OneOf(&'static [&'static str]),
+}
+
+/// The methods that routes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verb {
+    Get,
+    Post,
+    Delete,
+}
+
+impl Verb {
+    fn of(method: &Method) -> Option<Self> {
+        match *method {
+            Method::GET => Some(Self::Get),
+            Method::POST => Some(Self::Post),
+            Method::DELETE => Some(Self::Delete),
+            _ => None,
+        }
+    }
+
+    /// Returns the method's name.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    const fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+impl Route {
+    /// Makes a row for holders of the service token.
+    pub(super) const fn new(
+        verb: Verb,
+        path: &'static str,
+        summary: &'static str,
+        handler: fn(MethodFilter) -> MethodRouter<Guarded>,
+    ) -> Self {
+        Self {
+            verb,
+            path,
+            summary,
+            access: Access::Service,
+            query: &[],
+            takes: None,
+            answers: Answer::Document,
+            noise: Noise::Line,
+            handler,
+        }
+    }
+
+    /// Lets anyone call it.
+    pub(super) const fn public(mut self) -> Self {
+        self.access = Access::Public;
+        self
+    }
+
+    const fn for_session(mut self) -> Self {
+        self.access = Access::SessionOrService;
+        self
+    }
+
+    const fn query(mut self, query: &'static [Param]) -> Self {
+        self.query = query;
+        self
+    }
+
+    const fn takes(mut self, schema: &'static str) -> Self {
+        self.takes = Some(schema);
+        self
+    }
+
+    const fn answers(mut self, schema: &'static str) -> Self {
+        self.answers = Answer::Json(schema);
+        self
+    }
+
+    const fn answers_nothing(mut self) -> Self {
+        self.answers = Answer::Nothing;
+        self
+    }
+
+    const fn quiet(mut self) -> Self {
+        self.noise = Noise::Quiet;
+        self
+    }
+}
+
+/// What a path holds where its template has braces, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Captures(Vec<(&'static str, String)>);
+
+impl Captures {
+    /// Returns what stands for a name.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(captured, _)| *captured == name);
+        found.map(|(_, text)| text.as_str())
+    }
+}
+
+/// Where a request leads.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// To a route.
+    Route(&'static Route, Captures),
+    /// To a path that has other methods: these.
+    OtherMethod(HeaderValue),
+    /// To a path that is one without its trailing slashes.
+    Slashed,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Finds where a request leads.
+pub(super) fn find(table: &'static [Route], method: &Method, path: &str) -> Target {
+    // A slash within an id would be another path once somebody decodes it.
+    if has_encoded_slash(path) {
+        return Target::Nowhere;
+    }
+    let verb = Verb::of(method);
+    let mut others = BTreeSet::new();
+    for route in table {
+        if let Some(captures) = captures(route.path, path) {
+            if verb == Some(route.verb) {
+                return Target::Route(route, captures);
+            }
+            others.insert(route.verb.as_str());
+        }
+    }
+    if others.is_empty() {
+        let trimmed = path.trim_end_matches('/');
+        let leads = |route: &Route| captures(route.path, trimmed).is_some();
+        return if trimmed.len() < path.len() && table.iter().any(leads) {
+            Target::Slashed
+        } else {
+            Target::Nowhere
+        };
+    }
+    let methods = others.into_iter().collect::<Vec<_>>().join(", ");
+    Target::OtherMethod(HeaderValue::try_from(methods).expect("method names are visible"))
+}
+
+fn has_encoded_slash(path: &str) -> bool {
+    path.as_bytes()
+        .windows(3)
+        .any(|window| window.eq_ignore_ascii_case(b"%2f"))
+}
+
+/// Matches a path with a template, segment by segment; no segment captured is empty.
+fn captures(template: &'static str, path: &str) -> Option<Captures> {
+    let mut found = Captures::default();
+    let mut segments = path.split('/');
+    for wanted in template.split('/') {
+        let segment = segments.next()?;
+        match wanted
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'))
+        {
+            Some(_) if segment.is_empty() => return None,
+            Some(name) => {
+                let text = percent_decode_str(segment).decode_utf8_lossy();
+                found.0.push((name, text.into_owned()));
+            }
+            None if wanted == segment => {}
+            None => return None,
+        }
+    }
+    segments.next().is_none().then_some(found)
+}
+
+/// Builds the router of a table.
+pub(super) fn router(table: &[Route], control: Control) -> Router {
+    let empty = Router::new();
+    let filled = table.iter().fold(empty, |router, route| {
+        router.route(route.path, (route.handler)(route.verb.filter()))
+    });
+    filled.with_state(Guarded::new(control))
+}
+
+/// Lists the templates of a table but `/`, sorted, each once.
+pub(super) fn endpoints(table: &[Route]) -> Vec<String> {
+    let paths: BTreeSet<&str> = table.iter().map(|route| route.path).collect();
+    paths
+        .into_iter()
+        .filter(|path| *path != "/")
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lead(method: &Method, path: &str) -> String {
+        match find(TABLE, method, path) {
+            Target::Route(route, captures) => {
+                format!("{} {:?}", route.path, captures.get("session_id"))
+            }
+            Target::OtherMethod(allow) => format!("allow {}", allow.to_str().unwrap()),
+            Target::Slashed => "slashed".to_owned(),
+            Target::Nowhere => "nowhere".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_path_leads_to_one_row_or_says_why_not() {
+        for (method, path, expected) in [
+            (Method::GET, "/", "/ None"),
+            (
+                Method::GET,
+                "/sessions/a%2Eb",
+                "/sessions/{session_id} Some(\"a.b\")",
+            ),
+            (Method::GET, "/sessions/a%2fb", "nowhere"),
+            (Method::GET, "/sessions//events", "nowhere"),
+            (Method::GET, "/sessions/", "slashed"),
+            (Method::PUT, "/sessions/a/exec//", "slashed"),
+            (Method::GET, "/nope/", "nowhere"),
+            (Method::GET, "//", "nowhere"),
+            (Method::HEAD, "/healthz", "allow GET"),
+            (Method::OPTIONS, "/sessions", "allow GET, POST"),
+            (Method::PATCH, "/sessions/a", "allow DELETE, GET"),
+            (Method::GET, "/workspaces", "nowhere"),
+        ] {
+            assert_eq!(lead(&method, path), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_found_by_its_own_path_and_no_two_rows_share_one() {
+        let mut seen = BTreeSet::new();
+        for row in TABLE {
+            assert!(seen.insert((row.verb, row.path)), "{} twice", row.path);
+            let path = row.path.replace(['{', '}'], "");
+            let method = Method::from_bytes(row.verb.as_str().as_bytes()).unwrap();
+            let Target::Route(found, _) = find(TABLE, &method, &path) else {
+                panic!("{path} leads nowhere");
+            };
+            assert_eq!((found.verb, found.path), (row.verb, row.path));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_makes_the_table_panic(path in "/[ -~]{0,40}") {
+            let _target = find(TABLE, &Method::GET, &path);
+        }
+    }
+}

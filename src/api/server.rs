@@ -1,0 +1,455 @@
+//! Accepts connections, as many as may be, and lets them finish when it is time to stop.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+
+use crate::api::edge::Edge;
+use crate::api::pace::{Limits, Pace, Paced};
+use crate::api::routes::TABLE;
+use crate::control::Control;
+
+/// Headers of one request.
+const HEADERS_MAX: usize = 64;
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Bytes that are buffered of a connection.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// How long accepting rests after it failed, for instance for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Bounds of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Connections open at once; further ones wait in the backlog. At least 1.
+    pub connections_max: usize,
+    /// From the first byte of a request, or the start of a connection, to the end of the headers.
+    pub header_timeout: Duration,
+    /// Between two requests on one connection.
+    pub idle_timeout: Duration,
+    /// While a client takes nothing of its reply.
+    pub unread_timeout: Duration,
+    /// What requests in flight get when the server stops.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
+            unread_timeout: Duration::from_mins(1),
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How the server stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were dropped because the drain time was over.
+    pub dropped: usize,
+}
+
+/// Serves a service until `shutdown` completes and requests in flight have ended.
+///
+/// From then on nothing is accepted, idle connections are closed, and requests in
+/// flight get the drain time; what is left after that is dropped. Dropping the
+/// future drops every connection at once.
+pub async fn serve(
+    listener: TcpListener,
+    control: Control,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) -> Drained {
+    let edge = Arc::new(Edge::new(TABLE, control));
+    serve_edge(listener, edge, settings, shutdown).await
+}
+
+/// Serves what stands behind an edge.
+pub(super) async fn serve_edge(
+    listener: TcpListener,
+    edge: Arc<Edge>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) -> Drained {
+    let stop = CancellationToken::new();
+    let connections_max = settings.connections_max.clamp(1, Semaphore::MAX_PERMITS);
+    let door = Door {
+        room: Arc::new(Semaphore::new(connections_max)),
+        limits: Limits {
+            heading: settings.header_timeout,
+            waiting: settings.idle_timeout,
+            unread: settings.unread_timeout,
+        },
+        stop: stop.clone(),
+        edge,
+    };
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            Some(ended) = connections.join_next() => note(ended),
+            (stream, permit) = door.admit(&listener) => {
+                connections.spawn(door.connection(stream, permit));
+            }
+        }
+    }
+    // Closed first, so that a client that comes now goes elsewhere at once.
+    drop(listener);
+    stop.cancel();
+    let all_ended = async {
+        while let Some(ended) = connections.join_next().await {
+            note(ended);
+        }
+    };
+    let in_time = timeout(settings.drain_timeout, all_ended).await;
+    let dropped = connections.len();
+    if in_time.is_err() {
+        warn!(
+            dropped,
+            "connections were dropped at the end of the drain time"
+        );
+        connections.shutdown().await;
+    }
+    Drained { dropped }
+}
+
+/// What every connection is served with.
+struct Door {
+    room: Arc<Semaphore>,
+    limits: Limits,
+    stop: CancellationToken,
+    edge: Arc<Edge>,
+}
+
+impl Door {
+    /// Waits for room and then for a connection.
+    async fn admit(&self, listener: &TcpListener) -> (TcpStream, OwnedSemaphorePermit) {
+        let permit = Arc::clone(&self.room)
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => return (stream, permit),
+                // The client was gone before we came; the next one need not wait.
+                Err(cause) if is_of_client(&cause) => debug!(%cause, "a connection broke off"),
+                Err(cause) => {
+                    warn!(%cause, "failed to accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Serves one connection to its end.
+    fn connection(
+        &self,
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let edge = Arc::clone(&self.edge);
+        let stop = self.stop.clone();
+        let limits = self.limits;
+        async move {
+            let _permit = permit;
+            if let Err(cause) = stream.set_nodelay(true) {
+                debug!(%cause, "failed to turn off delays of a connection");
+            }
+            let pace = Arc::new(Pace::default());
+            let paced = TokioIo::new(Paced::new(stream, Arc::clone(&pace), limits));
+            let service = service_fn(move |request: Request<Incoming>| {
+                let edge = Arc::clone(&edge);
+                let busy = pace.begin();
+                async move {
+                    let reply = edge.answer(request.map(Body::new)).await;
+                    Ok::<_, Infallible>(reply.map(|body| busy.with(body)))
+                }
+            });
+            let mut connection = pin!(builder(limits).serve_connection(paced, service));
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(cause) = ended {
+                debug!(%cause, "a connection broke off");
+            }
+        }
+    }
+}
+
+fn builder(limits: Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        // Paced is stricter and tells a slow head from an idle connection. But only with
+        // a deadline of its own does hyper turn to the socket again after a reply.
+        .header_read_timeout(limits.waiting + limits.heading)
+        .max_headers(HEADERS_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX);
+    builder
+}
+
+/// Whether accepting failed for something that the client did.
+fn is_of_client(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// Notes how a connection's task ended.
+fn note(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(cause) = ended
+        && cause.is_panic()
+    {
+        error!(%cause, "a connection panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::on;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::api::laws::control;
+    use crate::api::routes::{Route, Verb};
+
+    const SHORT: Duration = Duration::from_millis(150);
+    const LONG: Duration = Duration::from_secs(30);
+
+    static TEST_TABLE: &[Route] = &[
+        Route::new(Verb::Get, "/fast", "", |verb| on(verb, async || "fast")).public(),
+        Route::new(Verb::Get, "/slow", "", |verb| on(verb, slow)).public(),
+        Route::new(Verb::Get, "/stuck", "", |verb| {
+            on(verb, std::future::pending::<()>)
+        })
+        .public(),
+        Route::new(Verb::Get, "/panic", "", |verb| on(verb, panics)).public(),
+    ];
+
+    async fn slow() -> &'static str {
+        sleep(SHORT * 2).await;
+        "slow"
+    }
+
+    async fn panics() -> &'static str {
+        panic!("on purpose")
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            connections_max: 16,
+            header_timeout: LONG,
+            idle_timeout: LONG,
+            unread_timeout: LONG,
+            drain_timeout: LONG,
+        }
+    }
+
+    struct Served {
+        address: std::net::SocketAddr,
+        stop: oneshot::Sender<()>,
+        ended: JoinHandle<Drained>,
+    }
+
+    async fn served(settings: Settings) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let edge = Arc::new(Edge::new(TEST_TABLE, control()));
+        let ended = tokio::spawn(serve_edge(listener, edge, settings, async {
+            stopped.await.unwrap_or_default();
+        }));
+        Served {
+            address,
+            stop,
+            ended,
+        }
+    }
+
+    impl Served {
+        async fn connect(&self) -> TcpStream {
+            TcpStream::connect(self.address).await.unwrap()
+        }
+
+        async fn send(&self, text: &str) -> TcpStream {
+            let mut stream = self.connect().await;
+            stream.write_all(text.as_bytes()).await.unwrap();
+            stream
+        }
+
+        async fn stop(self) -> Drained {
+            self.stop.send(()).unwrap();
+            self.ended.await.unwrap()
+        }
+    }
+
+    fn get(path: &str) -> String {
+        format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
+    }
+
+    async fn rest(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        timeout(LONG, stream.read_to_string(&mut text))
+            .await
+            .expect("the connection ends in time")
+            .unwrap_or_default();
+        text
+    }
+
+    async fn some(stream: &mut TcpStream) -> String {
+        let mut buffer = [0; 4096];
+        let n = timeout(LONG, stream.read(&mut buffer))
+            .await
+            .unwrap()
+            .unwrap();
+        String::from_utf8(buffer[..n].to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn half_a_request_line_is_closed_at_the_deadline() {
+        let served = served(Settings {
+            header_timeout: SHORT,
+            ..settings()
+        })
+        .await;
+        let began = tokio::time::Instant::now();
+        let stream = served.send("GET /fa").await;
+        assert_eq!(rest(stream).await, "");
+        assert!(SHORT <= began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_outlives_the_header_deadline_and_is_closed_at_its_own() {
+        let served = served(Settings {
+            header_timeout: SHORT,
+            idle_timeout: SHORT * 6,
+            ..settings()
+        })
+        .await;
+        let mut stream = served.send(&get("/fast")).await;
+        assert!(some(&mut stream).await.ends_with("fast"));
+        sleep(SHORT * 3).await;
+        stream.write_all(get("/fast").as_bytes()).await.unwrap();
+        assert!(some(&mut stream).await.ends_with("fast"));
+        assert_eq!(rest(stream).await, "");
+    }
+
+    #[tokio::test]
+    async fn a_connection_over_the_cap_waits_until_another_ends() {
+        let served = served(Settings {
+            connections_max: 1,
+            ..settings()
+        })
+        .await;
+        let mut first = served.send(&get("/fast")).await;
+        some(&mut first).await;
+        let mut second = served.send(&get("/fast")).await;
+        let mut byte = [0; 1];
+        let early = timeout(SHORT, second.read(&mut byte)).await;
+        assert!(early.is_err(), "the second connection is not served yet");
+        drop(first);
+        assert!(some(&mut second).await.ends_with("fast"));
+    }
+
+    #[tokio::test]
+    async fn requests_in_flight_are_answered_while_the_server_drains() {
+        let served = served(settings()).await;
+        let idle = served.connect().await;
+        let mut busy = served.send(&get("/slow")).await;
+        sleep(SHORT).await;
+        let address = served.address;
+        let (drained, reply) = tokio::join!(served.stop(), some(&mut busy));
+        assert!(reply.ends_with("slow"), "{reply}");
+        assert_eq!(drained, Drained { dropped: 0 });
+        assert_eq!(rest(idle).await, "", "an idle connection is closed");
+        assert!(
+            TcpStream::connect(address).await.is_err(),
+            "nothing listens"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_outlasts_the_drain_time_is_dropped_and_counted() {
+        let served = served(Settings {
+            drain_timeout: SHORT,
+            ..settings()
+        })
+        .await;
+        let stuck = served.send(&get("/stuck")).await;
+        sleep(SHORT).await;
+        assert_eq!(served.stop().await, Drained { dropped: 1 });
+        assert_eq!(rest(stuck).await, "");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_and_the_connection_lives_on() {
+        let served = served(settings()).await;
+        let mut stream = served.send(&get("/panic")).await;
+        let reply = some(&mut stream).await;
+        assert!(reply.starts_with("HTTP/1.1 500 "), "{reply}");
+        assert!(reply.contains(r#""code":"internal_error""#), "{reply}");
+        assert!(!reply.contains("on purpose"), "{reply}");
+        stream.write_all(get("/fast").as_bytes()).await.unwrap();
+        assert!(some(&mut stream).await.ends_with("fast"));
+    }
+
+    #[tokio::test]
+    async fn a_request_of_http_1_1_has_exactly_one_host() {
+        let served = served(settings()).await;
+        for (head, status) in [
+            ("GET /fast HTTP/1.1\r\n\r\n", "400"),
+            ("GET /fast HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n", "400"),
+            ("GET /fast HTTP/1.1\r\nhost: a\r\n\r\n", "200"),
+            ("GET /fast HTTP/1.0\r\n\r\n", "200"),
+            ("GET /fast HTTP/1.0\r\nhost: a\r\nhost: b\r\n\r\n", "400"),
+        ] {
+            let mut stream = served.send(head).await;
+            let reply = some(&mut stream).await;
+            assert_eq!(reply.split(' ').nth(1), Some(status), "{head:?}: {reply}");
+        }
+    }
+
+    #[tokio::test]
+    async fn too_many_or_too_large_headers_are_refused() {
+        let served = served(settings()).await;
+        let many = "a: b\r\n".repeat(HEADERS_MAX);
+        let large = format!("a: {}\r\n", "b".repeat(HEAD_BYTES_MAX));
+        for headers in [many, large] {
+            let mut stream = served
+                .send(&format!("GET /fast HTTP/1.1\r\nhost: x\r\n{headers}\r\n"))
+                .await;
+            let reply = some(&mut stream).await;
+            assert!(reply.starts_with("HTTP/1.1 431 "), "{reply:?}");
+        }
+    }
+}

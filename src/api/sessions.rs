@@ -1,0 +1,339 @@
+//! Reads what is asked of sessions and passes it on.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response, Uri};
+
+use crate::api::auth::{ServiceCaller, SessionCaller};
+use crate::api::body::JsonText;
+use crate::api::edge::request_id;
+use crate::api::error::Failure;
+use crate::api::routes::{Param, ParamKind};
+use crate::api::validate::{self, Form};
+use crate::api::{query, reply};
+use crate::control::request::{Attach, Events, Exec, List, Open, Sampling};
+use crate::id::RequestId;
+use crate::session::record::Purge;
+
+/// Sessions or events of the largest page.
+const PAGE_MAX: u64 = 1000;
+/// The states by which a listing can be narrowed.
+const STATES: &[&str] = &["running", "hibernated"];
+
+const USAGE: Param = Param {
+    name: "usage",
+    about: "Whether resources are sampled, which takes a moment",
+    kind: ParamKind::Flag,
+};
+
+pub(super) const LIST_QUERY: &[Param] = &[
+    USAGE,
+    Param {
+        name: "tenant",
+        about: "Only this tenant's",
+        kind: ParamKind::Text,
+    },
+    Param {
+        name: "state",
+        about: "Only those in this state",
+        kind: ParamKind::OneOf(STATES),
+    },
+    Param {
+        name: "limit",
+        about: "At most so many; all when left out",
+        kind: ParamKind::Number(1, Some(PAGE_MAX)),
+    },
+    Param {
+        name: "cursor",
+        about: "Continues a listing: `next` of the page before",
+        kind: ParamKind::Text,
+    },
+];
+
+pub(super) const DESCRIBE_QUERY: &[Param] = &[USAGE];
+
+pub(super) const CLOSE_QUERY: &[Param] = &[Param {
+    name: "purge",
+    about: "Whether the files go too",
+    kind: ParamKind::Flag,
+}];
+
+pub(super) const EVENTS_QUERY: &[Param] = &[
+    Param {
+        name: "after",
+        about: "Only those with a higher sequence number",
+        kind: ParamKind::Number(0, None),
+    },
+    Param {
+        name: "limit",
+        about: "The oldest so many; the newest 200 when left out",
+        kind: ParamKind::Number(1, Some(PAGE_MAX)),
+    },
+];
+
+pub(super) async fn open(
+    caller: ServiceCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let body = JsonText::read(request).await?;
+    let open = read_open(&body)?;
+    let created = caller.control().open(open).await?;
+    Ok(reply::json(&created))
+}
+
+fn read_open(body: &JsonText) -> Result<Open, Failure> {
+    let mut form = Form::body(body.parse()?)?;
+    let [id, runtime, tenant, reuse, attach] =
+        form.fields(["session_id", "runtime", "tenant", "reuse", "attach"]);
+    let id = form.optional(&id, validate::session_id);
+    let runtime = form.optional(&runtime, validate::text);
+    let tenant = form.optional(&tenant, validate::tenant);
+    let reuse = form.or_default(&reuse, validate::flag);
+    let only = form.or_default(&attach, validate::flag);
+    form.finish()?;
+    let attach = match (only, reuse) {
+        (true, _) => Attach::Only,
+        (false, true) => Attach::Reuse,
+        (false, false) => Attach::Never,
+    };
+    Ok(Open {
+        id,
+        runtime,
+        tenant,
+        attach,
+    })
+}
+
+pub(super) async fn list(caller: ServiceCaller, uri: Uri) -> Result<Response<Body>, Failure> {
+    let list = read_list(uri.query().unwrap_or_default())?;
+    let listed = caller.control().list(list).await?;
+    Ok(reply::json(&listed))
+}
+
+fn read_list(text: &str) -> Result<List, Failure> {
+    let mut form = Form::query();
+    let [usage, tenant, state, limit, cursor] =
+        query::fields(text, ["usage", "tenant", "state", "limit", "cursor"]);
+    let list = List {
+        usage: sampling(form.or_default(&usage, validate::flag)),
+        tenant: form.optional(&tenant, validate::tenant),
+        state: form.optional(&state, |given| validate::one_of(given, STATES)),
+        limit: form.optional(&limit, |given| validate::page(given, PAGE_MAX)),
+        cursor: form.optional(&cursor, validate::text),
+    };
+    form.finish()?;
+    Ok(list)
+}
+
+pub(super) async fn describe(caller: SessionCaller, uri: Uri) -> Result<Response<Body>, Failure> {
+    let read = read_flag(uri.query().unwrap_or_default(), "usage");
+    let usage = sampling(caller.checked(read).await?);
+    let described = caller
+        .control()
+        .describe(caller.id(), usage, caller.viewer())
+        .await?;
+    Ok(reply::json(&described))
+}
+
+pub(super) async fn close(caller: SessionCaller, uri: Uri) -> Result<Response<Body>, Failure> {
+    let read = read_flag(uri.query().unwrap_or_default(), "purge");
+    let purge = if caller.checked(read).await? {
+        Purge::Yes
+    } else {
+        Purge::No
+    };
+    caller.control().close(caller.id(), purge).await?;
+    Ok(reply::no_content())
+}
+
+pub(super) async fn events(caller: SessionCaller, uri: Uri) -> Result<Response<Body>, Failure> {
+    let read = read_events(uri.query().unwrap_or_default());
+    let wanted = caller.checked(read).await?;
+    let events = caller.control().events(caller.id(), wanted).await?;
+    Ok(reply::json(&events))
+}
+
+fn read_events(text: &str) -> Result<Events, Failure> {
+    let mut form = Form::query();
+    let [after, limit] = query::fields(text, ["after", "limit"]);
+    let events = Events {
+        after: form.or_default(&after, |given| validate::at_least(given, 0)),
+        limit: form.optional(&limit, |given| validate::page(given, PAGE_MAX)),
+    };
+    form.finish()?;
+    Ok(events)
+}
+
+pub(super) async fn exec(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let request_id = request_id(&request);
+    let body = JsonText::read(request).await?;
+    let exec = caller.checked(read_exec(&body, request_id)).await?;
+    // The body is as large as the command: it need not lie here while that runs.
+    drop(body);
+    let ended = caller.control().exec(caller.id(), exec).await?;
+    Ok(reply::json(&ended))
+}
+
+fn read_exec(body: &JsonText, request_id: RequestId) -> Result<Exec, Failure> {
+    let mut form = Form::body(body.parse()?)?;
+    let [command, timeout_seconds] = form.fields(["command", "timeout_seconds"]);
+    let command = form.required(&command, validate::text);
+    let timeout_secs = form.optional(&timeout_seconds, validate::positive);
+    form.finish()?;
+    Ok(Exec {
+        command,
+        timeout: timeout_secs.map(Duration::from_secs),
+        request_id,
+    })
+}
+
+/// Reads a query of one flag that is off when left out.
+pub(super) fn read_flag(text: &str, name: &'static str) -> Result<bool, Failure> {
+    let mut form = Form::query();
+    let [flag] = query::fields(text, [name]);
+    let flag = form.or_default(&flag, validate::flag);
+    form.finish()?;
+    Ok(flag)
+}
+
+fn sampling(wanted: bool) -> Sampling {
+    if wanted { Sampling::On } else { Sampling::Off }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{SessionId, Tenant};
+
+    async fn body(text: &str) -> JsonText {
+        let request = Request::post("/")
+            .body(Body::from(text.to_owned()))
+            .unwrap();
+        JsonText::read(request).await.unwrap()
+    }
+
+    /// The kind and the place of every fault.
+    fn faults<T: std::fmt::Debug>(read: Result<T, Failure>) -> Vec<String> {
+        match read {
+            Err(Failure::Invalid(faults)) => faults
+                .iter()
+                .map(|fault| format!("{} {}", fault.kind, serde_json::json!(fault.loc)))
+                .collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_opening_takes_its_known_fields_and_ignores_the_rest() {
+        let open = read_open(&body(r#"{"image":"evil","privileged":true}"#).await);
+        let plain = Open {
+            id: None,
+            runtime: None,
+            tenant: None,
+            attach: Attach::Never,
+        };
+        assert_eq!(open, Ok(plain.clone()));
+        let full = r#"{"session_id":"a","runtime":"","tenant":"t","reuse":"yes","attach":null}"#;
+        assert_eq!(
+            faults(read_open(&body(full).await)),
+            [r#"bool_type ["body","attach"]"#]
+        );
+        let full = r#"{"session_id":"a","runtime":"","tenant":"t","reuse":"yes"}"#;
+        assert_eq!(
+            read_open(&body(full).await),
+            Ok(Open {
+                id: SessionId::parse("a").ok(),
+                runtime: Some(String::new()),
+                tenant: Tenant::parse("t").ok(),
+                attach: Attach::Reuse,
+            })
+        );
+        let only = read_open(&body(r#"{"attach":1,"reuse":true}"#).await);
+        assert_eq!(
+            only,
+            Ok(Open {
+                attach: Attach::Only,
+                ..plain
+            })
+        );
+    }
+
+    #[tokio::test]
+    async fn a_command_has_a_text_and_a_positive_time_or_none() {
+        let read = async |text: &str| {
+            read_exec(&body(text).await, RequestId::parse("r").unwrap())
+                .map(|exec| (exec.command, exec.timeout))
+        };
+        assert_eq!(read(r#"{"command":""}"#).await, Ok((String::new(), None)));
+        for two in ["2", "\"2\"", "2.0"] {
+            let text = format!(r#"{{"command":"x","timeout_seconds":{two}}}"#);
+            assert_eq!(
+                read(&text).await,
+                Ok(("x".to_owned(), Some(Duration::from_secs(2))))
+            );
+        }
+        for (time, kind) in [
+            ("0", "greater_than"),
+            ("-1", "greater_than"),
+            ("1.5", "int_from_float"),
+        ] {
+            let text = format!(r#"{{"command":7,"timeout_seconds":{time}}}"#);
+            assert_eq!(
+                faults(read(&text).await),
+                [
+                    r#"string_type ["body","command"]"#.to_owned(),
+                    format!(r#"{kind} ["body","timeout_seconds"]"#),
+                ]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_no_object_has_no_fields() {
+        for text in ["null", "[]", "1", "\"x\""] {
+            assert_eq!(
+                faults(read_open(&body(text).await)),
+                [r#"model_attributes_type ["body"]"#],
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_query_is_checked_like_a_body() {
+        assert_eq!(
+            read_events("after=3&limit=1000"),
+            Ok(Events {
+                after: 3,
+                limit: Some(1000)
+            })
+        );
+        assert_eq!(
+            faults(read_events("after=-1&limit=1001")),
+            [
+                r#"greater_than_equal ["query","after"]"#,
+                r#"less_than_equal ["query","limit"]"#
+            ]
+        );
+        for unclear in ["usage=maybe", "usage=", "usage"] {
+            assert_eq!(
+                faults(read_flag(unclear, "usage")),
+                [r#"bool_parsing ["query","usage"]"#]
+            );
+        }
+        assert_eq!(read_list(""), Ok(List::default()));
+        assert_eq!(
+            faults(read_list("usage=2&tenant=-&state=dead&limit=0")),
+            [
+                r#"bool_parsing ["query","usage"]"#,
+                r#"string_pattern_mismatch ["query","tenant"]"#,
+                r#"literal_error ["query","state"]"#,
+                r#"greater_than_equal ["query","limit"]"#,
+            ]
+        );
+    }
+}

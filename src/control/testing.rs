@@ -1,0 +1,52 @@
+//! A service without an engine, for tests of what lies above it.
+
+use crate::activity::Leases;
+use crate::cgroup::Cgroups;
+use crate::clock::Clock;
+use crate::docker::{Endpoint, Engine, Settings};
+use crate::policy::{Current, Prewarm};
+use crate::reconcile::{Books, EngineHealth, Host, Tickets, Work};
+use crate::sandbox::usage::Sampler;
+use crate::secret::{Secret, TokenKey};
+use crate::session::testing;
+use crate::store::{OpenOptions, Probe, Store};
+
+use super::{Control, Keys, Loop, Place};
+
+/// Makes a service with an empty store, no engine and no controller.
+pub(crate) fn without_engine(service: Secret) -> Control {
+    let clock = Clock::host();
+    // The files go with the process, since the store outlives this call.
+    let dir = tempfile::tempdir().unwrap().keep();
+    let options = OpenOptions::new(&dir, Probe::InProcess, clock.clone());
+    let store = Store::open(&options).unwrap();
+    let endpoint = Endpoint::parse("unix:///nonexistent/engine.sock").unwrap();
+    let engine = Engine::new(endpoint, Settings::default());
+    let host = Host {
+        engine: engine.clone(),
+        workspaces: None,
+        instance: store.instance().clone(),
+    };
+    Control::new(
+        Current::new(testing::policy()),
+        Keys {
+            service,
+            tokens: TokenKey::generate().unwrap(),
+        },
+        Books {
+            store,
+            clock: clock.clone(),
+        },
+        Loop {
+            work: Work::new(clock.clone()),
+            tickets: Tickets::default(),
+            leases: Leases::new(clock.clone()),
+            engine: EngineHealth::default(),
+        },
+        Place {
+            host,
+            sampler: Sampler::new(Cgroups::default(), engine, clock),
+            prewarm: Prewarm::No,
+        },
+    )
+}

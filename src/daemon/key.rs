@@ -1,0 +1,146 @@
+//! Loads the key of all session tokens, or makes it at the first start.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::secret::{TOKEN_KEY_BYTES, TokenKey};
+use crate::store::{ClaimError, Store};
+
+/// Says why there is no token key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read or written.
+    #[error("use the token key {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file holds something else than a key.
+    #[error(
+        "use the token key {}: it has {found} bytes, and a key has {TOKEN_KEY_BYTES}",
+        path.display()
+    )]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        found: usize,
+    },
+    /// The operating system gave no random bytes.
+    #[error("make a token key")]
+    Random(#[source] getrandom::Error),
+    /// Tokens were derived from another key, and would all be void.
+    #[error(
+        "use the token key {}: put back the key that this state directory was used with",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Which key the store knows.
+        source: ClaimError,
+    },
+}
+
+impl KeyError {
+    /// Returns the exit code of the program.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::File { .. } | Self::Random(_) => 74,
+            Self::Size { .. } => 78,
+            Self::Foreign { source, .. } => match source {
+                ClaimError::KeyMismatch { .. } => 78,
+                ClaimError::Commit(_) => 74,
+            },
+        }
+    }
+}
+
+/// Loads the configured key, or the state directory's own, which is made where
+/// it is missing.
+pub(super) async fn load(config: &Config, store: &Store) -> Result<TokenKey, KeyError> {
+    let (path, key) = if let Some(path) = &config.token_key_file {
+        (path.clone(), read(path)?)
+    } else {
+        let path = config.state_dir.join("token.key");
+        let key = match read(&path) {
+            Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                make(&path)?
+            }
+            other => other?,
+        };
+        (path, key)
+    };
+    store
+        .claim_key_id(&key.id())
+        .await
+        .map_err(|source| KeyError::Foreign { path, source })?;
+    Ok(key)
+}
+
+fn read(path: &Path) -> Result<TokenKey, KeyError> {
+    let file = |source| KeyError::File {
+        path: path.to_path_buf(),
+        source,
+    };
+    let bytes = fs::read(path).map_err(file)?;
+    TokenKey::from_bytes(&bytes).ok_or_else(|| KeyError::Size {
+        path: path.to_path_buf(),
+        found: bytes.len(),
+    })
+}
+
+/// Makes a key that is whole on disk before it has its name.
+fn make(path: &Path) -> Result<TokenKey, KeyError> {
+    let file = |source| KeyError::File {
+        path: path.to_path_buf(),
+        source,
+    };
+    let key = TokenKey::generate().map_err(KeyError::Random)?;
+    let temporary = path.with_extension("key.tmp");
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(file)?;
+    out.write_all(key.expose()).map_err(file)?;
+    out.sync_all().map_err(file)?;
+    fs::rename(&temporary, path).map_err(file)?;
+    if let Some(dir) = path.parent() {
+        let dir = fs::File::open(dir).map_err(file)?;
+        dir.sync_all().map_err(file)?;
+    }
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_only_its_owner_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token.key");
+        let made = make(&path).unwrap();
+        assert_eq!(read(&path).unwrap().id(), made.id());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn half_a_key_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token.key");
+        fs::write(&path, [1; 16]).unwrap();
+        assert!(matches!(read(&path), Err(KeyError::Size { found: 16, .. })));
+    }
+}

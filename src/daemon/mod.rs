@@ -1,0 +1,329 @@
+//! Builds the service out of its parts, starts them in order and stops them in
+//! reverse.
+
+mod key;
+mod notify;
+mod tasks;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::activity::Leases;
+use crate::api;
+use crate::cgroup::Cgroups;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::control::{Control, Keys, Loop, Place};
+use crate::docker::{self, Endpoint, Engine};
+use crate::policy::{Current, Prewarm};
+use crate::reconcile::{
+    Books, Controller, EngineHealth, Executor, Host, Images, Key, Passes, Residents, Tickets, Work,
+    chain,
+};
+use crate::sandbox::usage::Sampler;
+use crate::store::{OpenError, OpenOptions, Probe, Store};
+use crate::workspace::Workspaces;
+
+use tasks::{Ended, Tasks};
+
+/// How long commands under way have to be ended after the last connection.
+const COMMANDS_WAIT_MAX: Duration = Duration::from_secs(4);
+
+/// Says why the daemon ended, with the code that it ends with.
+#[derive(Debug, thiserror::Error)]
+pub enum Fatal {
+    /// The store cannot be used.
+    #[error("open the state directory {}", dir.display())]
+    Store {
+        /// The state directory.
+        dir: PathBuf,
+        /// What is wrong with it.
+        source: OpenError,
+    },
+    /// The token key cannot be used.
+    #[error(transparent)]
+    Key(#[from] key::KeyError),
+    /// The engine's address is none.
+    #[error("use the engine's address {address:?}")]
+    Endpoint {
+        /// What was configured.
+        address: String,
+        /// What is wrong with it.
+        source: docker::endpoint::InvalidEndpoint,
+    },
+    /// A directory or the port cannot be used.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A part without which nothing works has ended.
+    #[error("go on without {part}, which ended")]
+    Ended {
+        /// The part.
+        part: &'static str,
+    },
+}
+
+impl Fatal {
+    /// Returns the exit code of the program.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store { source, .. } => match source {
+                OpenError::Busy { .. } => 69,
+                OpenError::Corrupt { .. }
+                | OpenError::NewerSchema { .. }
+                | OpenError::Foreign { .. } => 65,
+                OpenError::NoSpace | OpenError::Engine { .. } | OpenError::Io { .. } => 74,
+            },
+            Self::Key(error) => error.exit_code(),
+            Self::Endpoint { .. } => 78,
+            Self::Io { .. } => 74,
+            Self::Ended { .. } => 70,
+        }
+    }
+}
+
+/// Runs the service until it is asked to stop by SIGTERM or SIGINT.
+///
+/// Sandboxes go on when it stops, and are found again at the next start.
+pub async fn run(config: Config) -> Result<(), Fatal> {
+    let clock = Clock::host();
+    let cancel = CancellationToken::new();
+    let store = open_store(&config, &clock).await?;
+    let tokens = key::load(&config, &store).await?;
+    let host = host(&config, &store)?;
+    let listener = listen(&config).await?;
+    let policy = Current::new(config.policy.clone());
+    let leases = Leases::new(clock.clone());
+    let health = EngineHealth::default();
+    let passes = passes(&host, &store, &clock, &policy, &leases);
+    let mut tasks = Tasks::new(cancel.clone());
+    let controller = Controller::new(passes.clone(), config.operation.max_workers);
+    let pulse = controller.pulse();
+    let control = Control::new(
+        policy,
+        Keys {
+            service: config.service_token.clone(),
+            tokens,
+        },
+        passes.executor.books.clone(),
+        Loop {
+            work: passes.work.clone(),
+            tickets: passes.tickets.clone(),
+            leases: leases.clone(),
+            engine: health.clone(),
+        },
+        Place {
+            sampler: Sampler::new(Cgroups::default(), host.engine.clone(), clock.clone()),
+            host,
+            prewarm: config.prewarm,
+        },
+    );
+    tasks.start_controller(controller);
+    tasks.follow_engine(&passes, &health, &config.operation);
+    tasks.keep_last_uses(store.clone(), leases);
+    tasks.watch_store(store.clone());
+    tasks.feed_watchdog(pulse, clock);
+    prewarm(&config, &passes.work);
+    let served = serve(&config, listener, control.clone(), &mut tasks).await;
+    notify::stopping();
+    info!("stopping; sandboxes go on");
+    if tokio::time::timeout(COMMANDS_WAIT_MAX, control.drained())
+        .await
+        .is_err()
+    {
+        warn!("commands were still being ended");
+    }
+    cancel.cancel();
+    tasks.join().await;
+    if let Err(error) = store.close().await {
+        warn!(error = %chain(&error), "the store was not closed in order");
+    }
+    served
+}
+
+async fn open_store(config: &Config, clock: &Clock) -> Result<Store, Fatal> {
+    let dir = config.state_dir.clone();
+    let clock = clock.clone();
+    let events_per_session_max = config.operation.events_per_session;
+    let open = move || {
+        let probe = std::env::current_exe().map_or(Probe::InProcess, Probe::Child);
+        let mut options = OpenOptions::new(&dir, probe, clock);
+        options.events_per_session_max = events_per_session_max;
+        Store::open(&options).map_err(|source| (dir.clone(), source))
+    };
+    let opened = match tokio::task::spawn_blocking(open).await {
+        Ok(opened) => opened,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    };
+    let store = opened.map_err(|(dir, source)| Fatal::Store { dir, source })?;
+    info!(
+        instance = %store.instance(),
+        records = store.records().len(),
+        "the store is open"
+    );
+    Ok(store)
+}
+
+fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
+    let endpoint = Endpoint::parse(&config.docker).map_err(|source| Fatal::Endpoint {
+        address: config.docker.clone(),
+        source,
+    })?;
+    let settings = docker::Settings {
+        inflight_max: config.operation.max_workers,
+        ..docker::Settings::default()
+    };
+    let workspaces = config
+        .workspace_root
+        .as_deref()
+        .map(Workspaces::open)
+        .transpose()
+        .map_err(|error| Fatal::Io {
+            what: "open the workspace root".to_owned(),
+            source: Box::new(error),
+        })?;
+    let runtime_dir = config.runtime_dir.join(store.instance().as_str());
+    make_dir(&runtime_dir)?;
+    Ok(Host {
+        engine: Engine::new(endpoint, settings),
+        workspaces,
+        instance: store.instance().clone(),
+    })
+}
+
+fn make_dir(path: &std::path::Path) -> Result<(), Fatal> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| Fatal::Io {
+            what: format!("make the runtime directory {}", path.display()),
+            source: Box::new(error),
+        })
+}
+
+async fn listen(config: &Config) -> Result<TcpListener, Fatal> {
+    let address = format!("{}:{}", bracketed(&config.listen.host), config.listen.port);
+    TcpListener::bind(&address)
+        .await
+        .map_err(|error| Fatal::Io {
+            what: format!("listen on {address}"),
+            source: Box::new(error),
+        })
+}
+
+/// Puts an IPv6 address into the brackets that a port needs beside it.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
+}
+
+fn passes(host: &Host, store: &Store, clock: &Clock, policy: &Current, leases: &Leases) -> Passes {
+    Passes {
+        executor: Executor {
+            host: host.clone(),
+            books: Books {
+                store: store.clone(),
+                clock: clock.clone(),
+            },
+            images: Images::default(),
+            leases: leases.clone(),
+            policy: policy.clone(),
+        },
+        tickets: Tickets::default(),
+        residents: Residents::default(),
+        work: Work::new(clock.clone()),
+        started: clock.now(),
+    }
+}
+
+/// Queues the catalogue's ready images, so that no caller waits for one.
+fn prewarm(config: &Config, work: &Work) {
+    match config.prewarm {
+        Prewarm::No => return,
+        Prewarm::Yes => {}
+    }
+    for (_, runtime) in config.policy.catalogue.iter() {
+        if let Some(reference) = runtime.ready_image() {
+            work.nudge(Key::Image(reference.to_owned()));
+        }
+    }
+}
+
+/// Serves until a signal comes or an essential part ends.
+async fn serve(
+    config: &Config,
+    listener: TcpListener,
+    control: Control,
+    tasks: &mut Tasks,
+) -> Result<(), Fatal> {
+    let settings = api::Settings {
+        connections_max: config.operation.max_connections,
+        drain_timeout: config.operation.drain_timeout,
+        ..api::Settings::default()
+    };
+    let address = listener.local_addr();
+    let stop = CancellationToken::new();
+    let serving = api::serve(listener, control, settings, stop.clone().cancelled_owned());
+    let mut serving = std::pin::pin!(serving);
+    let mut signals = Signals::new().map_err(|error| Fatal::Io {
+        what: "listen for signals".to_owned(),
+        source: Box::new(error),
+    })?;
+    if let Ok(address) = address {
+        info!(%address, version = env!("CARGO_PKG_VERSION"), "serving");
+    }
+    notify::ready();
+    let why = tokio::select! {
+        // It ends only when it is told to.
+        _ = &mut serving => return Err(Fatal::Ended { part: "the server" }),
+        name = signals.next() => {
+            info!(signal = name, "asked to stop");
+            Ok(())
+        }
+        Ended { part } = tasks.first_end() => Err(Fatal::Ended { part }),
+    };
+    notify::stopping();
+    stop.cancel();
+    let drained = serving.await;
+    if 0 < drained.dropped {
+        warn!(connections = drained.dropped, "requests were cut off");
+    }
+    why
+}
+
+/// The signals that ask the daemon to stop.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
