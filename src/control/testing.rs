@@ -16,9 +16,9 @@ use super::{Control, Keys, Loop, Place};
 /// Makes a service with an empty store, no engine and no controller.
 pub(crate) fn without_engine(service: Secret) -> Control {
     let clock = Clock::host();
-    // The files go with the process, since the store outlives this call.
-    let dir = tempfile::tempdir().unwrap().keep();
-    let options = OpenOptions::new(&dir, Probe::InProcess, clock.clone());
+    // The store goes on with the open files after the directory is gone.
+    let dir = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new(dir.path(), Probe::InProcess, clock.clone());
     let store = Store::open(&options).unwrap();
     let endpoint = Endpoint::parse("unix:///nonexistent/engine.sock").unwrap();
     let engine = Engine::new(endpoint, Settings::default());
