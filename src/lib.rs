@@ -31,9 +31,10 @@ pub mod control;
 
 // Edges: how the outside reaches all of it.
 pub mod api;
-pub mod cli;
 pub mod client;
 pub mod config;
+
+pub mod cli;
 pub mod telemetry;
 
 // The whole of it.

@@ -11,13 +11,36 @@ pub const EXIT_IO: u8 = 74;
 /// The exit code of a configuration that does not hold.
 pub const EXIT_CONFIG: u8 = 78;
 
+/// What a manual says beyond the flags.
+const NOTES: &str = "\
+Every setting, with its default and an example, is in docs/configuration.md; \
+`sandboxd check` prints those in force and where each came from.
+
+Signals: SIGTERM and SIGINT stop the daemon in order. Sandboxes go on running, \
+and the next start finds them again, as it does after SIGKILL.
+
+Files: STATE_DIR/store holds sessions and their events, STATE_DIR/token.key the \
+key of all session tokens, STATE_DIR/LOCK the number of the daemon that runs. \
+WORKSPACE_ROOT/ID/workspace holds the files of a session.
+
+Exit codes: 0 stopped in order; 64 the command line is none; 65 the store is \
+corrupt or newer than this program; 69 the state directory belongs to a running \
+daemon; 70 an essential part failed; 74 a file, a directory or the port cannot \
+be used; 78 the configuration does not hold.";
+
 /// Rents containers of this host to applications over HTTP.
 ///
 /// Every flag has a variable of the same meaning; the flag wins. The service token
 /// has no flag, since every user of a host reads the command lines of others.
 #[expect(clippy::doc_markdown, reason = "clap prints these lines as they are")]
 #[derive(Clone, Debug, Default, Parser)]
-#[command(name = "sandboxd", version, max_term_width = 100)]
+#[command(
+    name = "sandboxd",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    after_long_help = NOTES
+)]
 pub struct Args {
     /// What to do instead of serving
     #[command(subcommand)]

@@ -19,10 +19,16 @@ struct Program {
 }
 
 fn programs() -> Vec<Program> {
-    vec![Program {
-        command: sandboxd::cli::args::command(),
-        section: "1",
-    }]
+    vec![
+        Program {
+            command: sandboxd::cli::args::command(),
+            section: "1",
+        },
+        Program {
+            command: sandboxd::config::args::command(),
+            section: "8",
+        },
+    ]
 }
 
 #[test]
