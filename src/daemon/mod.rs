@@ -96,6 +96,7 @@ impl Fatal {
 ///
 /// Sandboxes go on when it stops, and are found again at the next start.
 pub async fn run(config: Config) -> Result<(), Fatal> {
+    say_what_is_missing(&config);
     let clock = Clock::host();
     let cancel = CancellationToken::new();
     let store = open_store(&config, &clock).await?;
@@ -149,6 +150,18 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
         warn!(error = %chain(&error), "the store was not closed in order");
     }
     served
+}
+
+/// Tells the operator of settings that are understood and have no effect yet.
+fn say_what_is_missing(config: &Config) {
+    if config.ui_enabled {
+        warn!("SANDBOXD_UI_ENABLED has no effect: this version has no dashboard");
+    }
+    if config.policy_overrides.is_some() {
+        warn!(
+            "SANDBOXD_POLICY_OVERRIDES has no effect: this version takes no live changes of policy"
+        );
+    }
 }
 
 async fn open_store(config: &Config, clock: &Clock) -> Result<Store, Fatal> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tracing::{error, warn};
 
+use super::execute::chain;
 use super::key::Key;
 use super::pass::{Passes, aim_on_record};
 use super::strays::{Suspects, judge};
@@ -17,6 +18,7 @@ use crate::docker::inspect::{State, Summary};
 use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY};
 use crate::session::lifecycle::Aim;
 use crate::session::record::{Record, Status};
+use crate::store::EngineMatch;
 
 /// Goes through everything; remembers suspects from one pass to the next.
 #[derive(Debug)]
@@ -46,7 +48,29 @@ impl Resync {
         let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
         let listed = host.engine.list(&label).await?;
         self.queue_surprises(&listed);
-        self.sweep_strays(&listed).await
+        if self.is_known_engine().await? {
+            self.sweep_strays(&listed).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether this is the engine that the store was used with before.
+    ///
+    /// Behind another one, the records say nothing about what is listed.
+    async fn is_known_engine(&self) -> Result<bool, docker::Error> {
+        let executor = &self.passes.executor;
+        let engine = executor.host.engine.info().await?.id;
+        match executor.books.store.claim_engine_id(&engine).await {
+            Ok(EngineMatch::First | EngineMatch::Same) => Ok(true),
+            Ok(EngineMatch::Different { stored }) => {
+                error!(%engine, known = %stored, "this is another engine than before: no container is removed from it but by its session");
+                Ok(false)
+            }
+            Err(error) => {
+                warn!(error = %chain(&error), "the engine could not be compared with the one before");
+                Ok(false)
+            }
+        }
     }
 
     fn queue_deadlines(&self) {
@@ -122,7 +146,7 @@ impl Resync {
         }
         for id in &verdict.remove {
             if let Err(error) = passes.executor.remove_stray(id).await {
-                warn!(container = %id, %error, "a stray container could not be removed");
+                warn!(container = %id, error = %chain(&error), "a stray container could not be removed");
             }
         }
         self.suspects = verdict.suspects;
