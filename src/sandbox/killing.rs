@@ -19,8 +19,11 @@ pub(super) enum Signal {
 
 /// Sends a signal to the group of every process that carries the cookie, and to
 /// the process itself. `$1` is the signal's name, `$2` the cookie.
+///
+/// `-z` is for more than tidiness: the grep of busybox reads no further than the
+/// first NUL without it.
 const SCRIPT: &str = r#"
-for e in $(grep -lsF "$2" /proc/[0-9]*/environ); do
+for e in $(grep -lszxF "$2" /proc/[0-9]*/environ); do
   d=${e%/environ}
   read -r s < "$d/stat" || continue
   s=${s##*) }
