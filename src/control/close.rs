@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use super::request::WhenOpen;
 use super::{Control, Refusal, unwritten};
@@ -13,7 +13,8 @@ use crate::session::record::{Closed, Marks, Purge, Reason, Record, Spec};
 use crate::store::{Batch, CommitError, Expect};
 use crate::workspace::Workspaces;
 
-/// How long a caller waits for the end; it comes in any case.
+/// How long a caller waits for the end, which comes in any case; without an
+/// engine it waits less.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How often a closing starts over when others change the same record.
 const TRIES_MAX: usize = 16;
@@ -127,12 +128,11 @@ impl Control {
     }
 
     async fn await_end_of(&self, id: &SessionId, generation: u64) {
-        let ticket = self.0.loop_.tickets.intent(id, generation);
-        self.0.loop_.work.nudge_session(id);
-        match timeout(END_WAIT_MAX, ticket).await {
-            Ok(Ok(Outcome::Reached | Outcome::Gone)) => {}
+        let deadline = Instant::now() + END_WAIT_MAX;
+        match self.outcome(id, generation, deadline).await {
+            Ok(Outcome::Reached | Outcome::Gone) => {}
             // The intent stands, and the controller goes on.
-            Ok(Ok(Outcome::Failed(_)) | Err(_)) | Err(_) => {
+            Ok(Outcome::Failed(_)) | Err(_) => {
                 tracing::info!(session = %id, "closed for its callers, and still being ended");
             }
         }

@@ -26,8 +26,11 @@ impl Control {
         if let Some(trouble) = self.0.loop_.engine.trouble() {
             reasons.push(format!("engine: {trouble}"));
         }
-        if let Health::Degraded { reason } = self.0.books.store.health() {
-            reasons.push(format!("store: {reason}"));
+        match self.0.books.store.health() {
+            Health::Ok => {}
+            Health::Full { reason } | Health::Degraded { reason } => {
+                reasons.push(format!("store: {reason}"));
+            }
         }
         ServiceHealth {
             status: if reasons.is_empty() { "ok" } else { "degraded" }.to_owned(),

@@ -27,6 +27,7 @@ pub(super) struct Live {
 impl Control {
     /// Gets a session's running sandbox, at the latest by `deadline`.
     pub(super) async fn live(&self, id: &SessionId, deadline: Instant) -> Result<Live, Refusal> {
+        self.engine_answers()?;
         for _ in 0..TRIES_MAX {
             let lease = timeout_at(deadline, self.0.loop_.leases.shared(id))
                 .await
@@ -68,12 +69,9 @@ impl Control {
         generation: u64,
         deadline: Instant,
     ) -> Result<(), Refusal> {
-        let ticket = self.0.loop_.tickets.intent(id, generation);
-        self.0.loop_.work.nudge_session(id);
-        match timeout_at(deadline, ticket).await {
-            Ok(Ok(outcome)) => running(id, outcome),
-            Ok(Err(_)) => Err(Refusal::ShuttingDown),
-            Err(_) => Err(late()),
+        match self.outcome(id, generation, deadline).await {
+            Ok(outcome) => running(id, outcome),
+            Err(unsettled) => Err(unsettled.refusal(late())),
         }
     }
 

@@ -18,6 +18,7 @@ pub(crate) mod testing;
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
 use crate::activity::Leases;
@@ -139,6 +140,32 @@ impl Control {
             .filter(|record| record.marks.closed.is_none())
     }
 
+    /// Refuses at once what could only wait for the engine in vain.
+    fn engine_answers(&self) -> Result<(), Refusal> {
+        match self.0.loop_.engine.lost() {
+            None => Ok(()),
+            Some(why) => Err(Refusal::EngineUnavailable(why.to_string())),
+        }
+    }
+
+    /// Waits for what becomes of an intent, until `deadline`, the end of the
+    /// service, or the loss of the engine that was to act on it.
+    async fn outcome(
+        &self,
+        id: &SessionId,
+        generation: u64,
+        deadline: Instant,
+    ) -> Result<Outcome, Unsettled> {
+        let ticket = self.0.loop_.tickets.intent(id, generation);
+        self.0.loop_.work.nudge_session(id);
+        tokio::select! {
+            biased;
+            settled = ticket => settled.map_err(|_| Unsettled::Stopping),
+            why = self.0.loop_.engine.until_lost() => Err(Unsettled::EngineLost(why)),
+            () = sleep_until(deadline) => Err(Unsettled::Late),
+        }
+    }
+
     fn status(&self, id: &SessionId) -> Status {
         self.0
             .books
@@ -146,6 +173,27 @@ impl Control {
             .status(id)
             .map(|status| (*status).clone())
             .unwrap_or_default()
+    }
+}
+
+/// Why it is not known what becomes of an intent, which stands all the same.
+enum Unsettled {
+    /// The deadline passed.
+    Late,
+    /// The engine does not answer, for this reason.
+    EngineLost(Arc<str>),
+    /// The service is stopping.
+    Stopping,
+}
+
+impl Unsettled {
+    /// Puts it into the caller's words, where `late` says what was waited for.
+    fn refusal(self, late: Refusal) -> Refusal {
+        match self {
+            Self::Late => late,
+            Self::EngineLost(why) => Refusal::EngineUnavailable(why.to_string()),
+            Self::Stopping => Refusal::ShuttingDown,
+        }
     }
 }
 

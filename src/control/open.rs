@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
+use tracing::warn;
 
 use super::request::{Attach, Open, Sampling, Viewer};
-use super::{Control, Refusal, running, unwritten};
+use super::{Control, Refusal, Unsettled, running, unwritten};
 use crate::activity::Lease;
 use crate::id::{Alias, Nonce, SessionId, Tenant};
 use crate::policy::{Policy, Runtime};
-use crate::reconcile::Host;
+use crate::reconcile::{Host, Outcome, Written, chain};
 use crate::session::admission::{Admission, Ask, Denied, admit};
 use crate::session::record::{Closed, Marks, Parked, Purge, Reason, Record, Spec, Status};
-use crate::store::{Batch, CommitError, Expect};
+use crate::store::{Batch, CommitError, Expect, Health};
 use crate::wire::sessions::SessionCreated;
 use crate::workspace::Workspaces;
 
@@ -63,6 +64,7 @@ impl Control {
                 Found::Over(record) => Some(record),
                 Found::Nothing => None,
             };
+            self.may_grow()?;
             self.may_begin(&id, open.attach, before.as_deref(), &wanted)
                 .await?;
             let Some(lease) = self.0.loop_.leases.try_shared(&id) else {
@@ -104,14 +106,20 @@ impl Control {
     /// Waits for an earlier session of the id to end.
     async fn await_end(&self, record: &Record) -> Result<(), Refusal> {
         let id = &record.spec.id;
-        let ticket = self.0.loop_.tickets.intent(id, record.marks.generation);
-        self.0.loop_.work.nudge_session(id);
         let deadline = Instant::now() + CLOSING_WAIT_MAX;
-        match timeout_at(deadline, ticket).await {
-            Ok(Ok(crate::reconcile::Outcome::Failed(failure))) => Err(super::refused(failure)),
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(Refusal::ShuttingDown),
-            Err(_) => Err(Refusal::Closing(id.clone())),
+        match self.outcome(id, record.marks.generation, deadline).await {
+            Ok(Outcome::Failed(failure)) => Err(super::refused(failure)),
+            Ok(Outcome::Reached | Outcome::Gone) => Ok(()),
+            Err(unsettled) => Err(unsettled.refusal(Refusal::Closing(id.clone()))),
+        }
+    }
+
+    /// Refuses to begin what there is no engine or no disk for.
+    fn may_grow(&self) -> Result<(), Refusal> {
+        match self.0.books.store.health() {
+            Health::Ok => self.engine_answers(),
+            Health::Full { reason } => Err(Refusal::NoSpace(reason.to_string())),
+            Health::Degraded { reason } => Err(Refusal::StoreUnavailable(reason.to_string())),
         }
     }
 
@@ -141,7 +149,7 @@ impl Control {
         let workspaces = workspaces.ok_or_else(nothing)?;
         let exists = Host::on_disk(workspaces, id, Workspaces::exists)
             .await
-            .map_err(|error| Refusal::StartFailed(crate::reconcile::chain(&error)))?;
+            .map_err(|error| Refusal::StartFailed(chain(&error)))?;
         if exists { Ok(()) } else { Err(nothing()) }
     }
 
@@ -254,18 +262,42 @@ impl Control {
         generation: u64,
         lease: Lease,
     ) -> Result<SessionCreated, Refusal> {
-        let ticket = self.0.loop_.tickets.intent(id, generation);
-        self.0.loop_.work.nudge_session(id);
-        match timeout_at(Instant::now() + OPEN_WAIT_MAX, ticket).await {
-            Ok(Ok(outcome)) => running(id, outcome)?,
-            Ok(Err(_)) => return Err(Refusal::ShuttingDown),
-            Err(_) => {
-                let why = "the sandbox did not start in time".to_owned();
-                return Err(Refusal::EngineUnavailable(why));
+        let deadline = Instant::now() + OPEN_WAIT_MAX;
+        match self.outcome(id, generation, deadline).await {
+            Ok(outcome) => running(id, outcome)?,
+            Err(unsettled) => {
+                match unsettled {
+                    Unsettled::Late | Unsettled::EngineLost(_) => {
+                        self.withdraw(id, generation).await;
+                    }
+                    // The next start goes on with it.
+                    Unsettled::Stopping => {}
+                }
+                let late = "the sandbox did not start in time".to_owned();
+                return Err(unsettled.refusal(Refusal::EngineUnavailable(late)));
             }
         }
         drop(lease);
         self.created(id).await
+    }
+
+    /// Takes an opening back whose caller is told that it failed, so that no
+    /// session comes up later behind its back.
+    async fn withdraw(&self, id: &SessionId, generation: u64) {
+        let Some(record) = self.open_record(id) else {
+            return;
+        };
+        if record.marks.generation != generation {
+            return;
+        }
+        match self.0.books.close(&record, Reason::StartFailed).await {
+            Ok(Written::Yes) => self.0.loop_.work.nudge_session(id),
+            // It was closed by somebody else, the controller for one.
+            Ok(Written::Overtaken) => {}
+            Err(error) => {
+                warn!(session = %id, error = %chain(&error), "an opening could not be taken back");
+            }
+        }
     }
 
     async fn attach(&self, record: &Record, open: &Open) -> Result<SessionCreated, Refusal> {

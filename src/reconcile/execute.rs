@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::books::{Books, Written};
 use super::host::Host;
@@ -136,6 +136,18 @@ impl Executor {
     pub async fn remove_stray(&self, id: &str) -> Result<(), docker::Error> {
         info!(container = id, "removing a container that no session owns");
         self.host.engine.remove(id, Force::Yes).await.map(drop)
+    }
+
+    /// Removes what is left of workspaces whose removal was cut short.
+    pub async fn empty_trash(&self) {
+        let Some(workspaces) = self.host.workspaces.clone() else {
+            return;
+        };
+        match tokio::task::spawn_blocking(move || workspaces.empty_trash()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(error = %chain(&error), "the trash could not be emptied"),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
     }
 
     /// Fetches an image.

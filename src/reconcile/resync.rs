@@ -73,6 +73,11 @@ impl Resync {
         }
     }
 
+    /// Removes what is left of workspaces whose removal was cut short.
+    pub async fn empty_trash(&self) {
+        self.passes.executor.empty_trash().await;
+    }
+
     fn queue_deadlines(&self) {
         let passes = &self.passes;
         let policy = passes.executor.policy.get();

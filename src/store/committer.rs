@@ -283,9 +283,13 @@ impl Committer {
     /// Publishes how the store is.
     fn report(&self) {
         let health = match &self.outage {
+            Some(Outage {
+                fault: fault @ Fault::NoSpace,
+                ..
+            }) => Health::full(&fault.to_string()),
             Some(outage) => Health::degraded(&outage.fault.to_string()),
             None if self.ballast.is_kept() => Health::Ok,
-            None => Health::degraded("little space is left on the file system of the store"),
+            None => Health::full("little space is left on the file system of the store"),
         };
         let mut published = write(&self.shared.health);
         if *published != health {

@@ -7,8 +7,13 @@ use std::sync::Arc;
 pub enum Health {
     /// It does.
     Ok,
-    /// Commits fail, or pass only thanks to the reserve that is kept for closing
-    /// sessions; reads are answered from memory.
+    /// The disk is full: commits fail, or pass only thanks to the reserve that is
+    /// kept for closing sessions. Nothing new should begin.
+    Full {
+        /// What is wrong, for an operator.
+        reason: Arc<str>,
+    },
+    /// Commits fail for another reason; reads are answered from memory.
     Degraded {
         /// What is wrong, for an operator.
         reason: Arc<str>,
@@ -16,6 +21,13 @@ pub enum Health {
 }
 
 impl Health {
+    /// Makes the full state.
+    pub(super) fn full(reason: &str) -> Self {
+        Self::Full {
+            reason: Arc::from(reason),
+        }
+    }
+
     /// Makes the degraded state.
     pub(super) fn degraded(reason: &str) -> Self {
         Self::Degraded {

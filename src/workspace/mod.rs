@@ -114,7 +114,14 @@ impl Workspaces {
         let path = self.mounted(&sidecar.id);
         let fault = |what| fault(what, &path);
         let home = self.home(&sidecar.id)?;
-        write_sidecar(&home, sidecar).map_err(fault("write the sidecar beside"))?;
+        if let Err(error) = write_sidecar(&home, sidecar) {
+            // Nothing is left of a session that was never there. What is in use
+            // has a workspace, and is not empty.
+            match rustix::fs::unlinkat(&self.0.dir, sidecar.id.as_str(), AtFlags::REMOVEDIR) {
+                Ok(()) | Err(_) => {}
+            }
+            return Err(fault("write the sidecar beside")(error));
+        }
         match rustix::fs::mkdirat(&home, MOUNTED, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(fault("make the workspace")(error)),
@@ -215,18 +222,30 @@ fn fault(what: &'static str, path: &Path) -> impl Fn(Errno) -> WorkspaceError {
 fn write_sidecar(home: &OwnedFd, sidecar: &Sidecar) -> Result<(), Errno> {
     let text = serde_json::to_vec(sidecar).expect("a sidecar has only string keys");
     let temporary = format!("{SIDECAR}.tmp");
+    let written = write_file(home, &temporary, &text)
+        .and_then(|()| rustix::fs::renameat(home, &temporary, home, SIDECAR));
+    if written.is_err() {
+        match rustix::fs::unlinkat(home, &temporary, AtFlags::empty()) {
+            // The first error is the one that tells.
+            Ok(()) | Err(_) => {}
+        }
+    }
+    written
+}
+
+fn write_file(home: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Errno> {
     let file = rustix::fs::openat(
         home,
-        &temporary,
+        name,
         OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::RUSR | Mode::WUSR,
     )?;
-    let mut rest = text.as_slice();
+    let mut rest = text;
     while !rest.is_empty() {
         let written = rustix::io::write(&file, rest)?;
         rest = rest.get(written..).unwrap_or_default();
     }
-    rustix::fs::renameat(home, &temporary, home, SIDECAR)
+    Ok(())
 }
 
 #[cfg(test)]

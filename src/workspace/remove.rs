@@ -13,17 +13,18 @@ use rustix::io::Errno;
 use super::DIRECTORY;
 use crate::id::Nonce;
 
-/// Removes `name` in `parent`, whatever it is.
+/// Removes `name` in `parent`, whatever it is; another may do the same meanwhile.
 pub(super) fn remove_tree(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     let top = match rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()) {
         Ok(top) => top,
         Err(Errno::NOTDIR | Errno::LOOP) => {
-            return rustix::fs::unlinkat(parent, name, AtFlags::empty());
+            return gone(rustix::fs::unlinkat(parent, name, AtFlags::empty()));
         }
+        Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error),
     };
     empty(&top)?;
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+    gone(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
 }
 
 /// Returns whether a directory has no entry.
