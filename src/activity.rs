@@ -128,6 +128,12 @@ impl Leases {
             .collect()
     }
 
+    /// Drops what is known of sessions that are not among these, and not in use.
+    pub fn retain(&self, open: impl Fn(&SessionId) -> bool) {
+        self.entries()
+            .retain(|id, entry| entry.exclusive || 0 < entry.shared || entry.dirty || open(id));
+    }
+
     /// Drops what is known of a session that is gone.
     pub fn forget(&self, id: &SessionId) {
         let mut entries = self.entries();
@@ -224,6 +230,20 @@ mod tests {
         assert!(!waiting.is_finished());
         drop(exclusive);
         waiting.await.unwrap();
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_ids_that_never_became_sessions() {
+        let (leases, _, id) = leases();
+        drop(leases.try_shared(&id));
+        leases.retain(|_| false);
+        assert!(
+            leases.last_used(&id).is_some(),
+            "the store was not told yet"
+        );
+        leases.take_dirty();
+        leases.retain(|_| false);
+        assert_eq!(leases.last_used(&id), None);
     }
 
     #[test]

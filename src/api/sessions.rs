@@ -120,7 +120,7 @@ fn read_list(text: &str) -> Result<List, Failure> {
         tenant: form.optional(&tenant, validate::tenant),
         state: form.optional(&state, |given| validate::one_of(given, STATES)),
         limit: form.optional(&limit, |given| validate::page(given, PAGE_MAX)),
-        cursor: form.optional(&cursor, validate::text),
+        cursor: form.optional(&cursor, |given| validate::at_least(given, 0)),
     };
     form.finish()?;
     Ok(list)

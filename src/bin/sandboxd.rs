@@ -4,6 +4,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use sandboxd::config::args::{Command, EXIT_CONFIG, EXIT_IO, EXIT_USAGE};
@@ -18,6 +19,9 @@ const VERSION: &str = concat!(
     env!("SANDBOXD_COMMIT"),
     ")"
 );
+
+/// How long work on files has to end after everything else has.
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let args = Args::command()
@@ -65,7 +69,10 @@ fn serve(loaded: Loaded) -> ExitCode {
             return ExitCode::from(EXIT_IO);
         }
     };
-    match runtime.block_on(daemon::run(loaded.config)) {
+    let ended = runtime.block_on(daemon::run(loaded.config));
+    // The removal of a large tree is taken up again by the next start.
+    runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(fatal) => {
             complain(&format!("sandboxd: failed to {}", chain(&fatal)));

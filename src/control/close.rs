@@ -9,7 +9,8 @@ use super::request::WhenOpen;
 use super::{Control, Refusal, unwritten};
 use crate::id::{Nonce, SessionId};
 use crate::reconcile::{Host, Outcome};
-use crate::session::record::{Closed, Marks, Purge, Reason, Record, Spec};
+use crate::session::Fact;
+use crate::session::record::{Marks, Purge, Reason, Record, Spec};
 use crate::store::{Batch, CommitError, Expect};
 use crate::workspace::Workspaces;
 
@@ -23,7 +24,7 @@ impl Control {
     /// Ends an open session, and waits until it has ended, for half a minute.
     pub async fn close(&self, id: &SessionId, purge: Purge) -> Result<(), Refusal> {
         self.end(id, |record| match (record, purge) {
-            (Some(record), purge) if record.marks.closed.is_none() => Ok(Some(purge)),
+            (Some(record), purge) if record.is_open() => Ok(Some(purge)),
             (Some(_) | None, _) => Err(Refusal::NoSession(id.clone())),
         })
         .await
@@ -37,7 +38,7 @@ impl Control {
             return Ok(());
         }
         self.end(id, |record| {
-            let is_open = record.is_some_and(|record| record.marks.closed.is_none());
+            let is_open = record.is_some_and(Record::is_open);
             match (is_open, open) {
                 (true, WhenOpen::Refuse) => Err(Refusal::StillOpen(id.clone())),
                 (true, WhenOpen::Close) | (false, _) => Ok(Some(Purge::Yes)),
@@ -68,7 +69,9 @@ impl Control {
             };
             let (record, expect) = self.ended(id, before, purge);
             let generation = record.marks.generation;
-            let batch = Batch::new().put_record(record, expect);
+            let now = self.0.books.clock.now();
+            let event = Fact::Closed.event(now, &record.spec, Some(Reason::Requested));
+            let batch = Batch::new().put_record(record, expect).event(None, event);
             match self.0.books.store.commit(batch).await {
                 Ok(_) => {
                     self.await_end_of(id, generation).await;
@@ -84,20 +87,10 @@ impl Control {
     /// The record of a session that is over, and what it replaces.
     fn ended(&self, id: &SessionId, before: Option<Arc<Record>>, purge: Purge) -> (Record, Expect) {
         let now = self.0.books.clock.now();
-        let closed = Some(Closed {
-            at: now,
-            purge,
-            reason: Reason::Requested,
-        });
         if let Some(before) = before {
             let expect = Expect::Generation(before.marks.generation);
-            let marks = Marks {
-                generation: before.marks.generation + 1,
-                closed,
-                ..before.marks.clone()
-            };
-            let spec = before.spec.clone();
-            return (Record { spec, marks }, expect);
+            let marks = before.marks.closed(now, purge, Reason::Requested);
+            return (before.with(marks), expect);
         }
         // Files without a record, of an older installation: a record is made,
         // to be gone with them.
@@ -117,13 +110,7 @@ impl Control {
             opened_at: now,
             order: self.0.books.store.next_order(),
         };
-        let marks = Marks {
-            generation: 1,
-            last_used: now,
-            parked: None,
-            closed,
-            slept: None,
-        };
+        let marks = Marks::opened(0, now).closed(now, purge, Reason::Requested);
         (Record { spec, marks }, Expect::Absent)
     }
 

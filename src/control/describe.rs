@@ -1,11 +1,11 @@
 //! Describes sessions, the service and its policy, without asking the engine.
 
+use futures_util::{StreamExt as _, stream};
+
 use super::request::{Events, List, Sampling, Viewer};
 use super::{Control, Refusal};
-use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::describe as describe_policy;
-use crate::reconcile::activity;
 use crate::session::blueprint::{blueprint, container_name};
 use crate::session::phase::{Phase, phase};
 use crate::session::record::{Event, Record, Status};
@@ -16,6 +16,13 @@ use crate::wire::sessions::{SessionInfo, SessionList};
 
 /// Events of a page whose caller named no limit.
 const EVENTS_DEFAULT: usize = 200;
+
+/// Sandboxes that are sampled at once for a listing: where the engine has to be
+/// asked, each takes a second or two.
+const SAMPLES_MAX: usize = 64;
+
+/// A session of a listing, with its place in the order of opening.
+type Line = (u64, SessionInfo, Status);
 
 impl Control {
     /// Describes how the service is; cheap, and never waits.
@@ -71,38 +78,35 @@ impl Control {
     /// Lists open sessions in the order of opening.
     pub async fn list(&self, list: List) -> Result<SessionList, Refusal> {
         let policy = self.0.policy.get();
-        let mut sessions = Vec::new();
+        let after = list.cursor.unwrap_or(0);
+        let mut found = Vec::new();
         let mut next = None;
-        let mut skipping = list.cursor.clone();
         for record in self.0.books.store.records() {
-            if record.marks.closed.is_some() {
-                continue;
-            }
-            if let Some(cursor) = &skipping {
-                if cursor == record.spec.id.as_str() {
-                    skipping = None;
-                }
+            if !record.is_open() || record.spec.order <= after {
                 continue;
             }
             let status = self.status(&record.spec.id);
-            let mut info = self.info(&record, &status, Viewer::Service);
-            let wanted = list
-                .tenant
-                .as_ref()
-                .is_none_or(|t| Some(t) == record.spec.tenant.as_ref())
+            let info = self.info(&record, &status, Viewer::Service);
+            let tenant = record.spec.tenant.as_ref();
+            let wanted = list.tenant.as_ref().is_none_or(|t| Some(t) == tenant)
                 && list.state.as_ref().is_none_or(|state| *state == info.state);
             if !wanted {
                 continue;
             }
-            if list.limit == Some(sessions.len()) {
-                next = sessions
-                    .last()
-                    .map(|last: &SessionInfo| last.session_id.clone());
+            if list.limit == Some(found.len()) {
+                next = found.last().map(|(order, ..): &Line| order.to_string());
                 break;
             }
-            self.sample_into(&mut info, &status, list.usage).await;
-            sessions.push(info);
+            found.push((record.spec.order, info, status));
         }
+        let sessions = stream::iter(found)
+            .map(|(_, mut info, status)| async move {
+                self.sample_into(&mut info, &status, list.usage).await;
+                info
+            })
+            .buffered(SAMPLES_MAX)
+            .collect()
+            .await;
         Ok(SessionList {
             sessions,
             limit: policy.capacity.max_sessions,
@@ -144,12 +148,7 @@ impl Control {
         let now = self.0.books.clock.now();
         let spec = &record.spec;
         let phase = phase(record, status);
-        let used = activity(
-            &self.0.loop_.leases,
-            &spec.id,
-            &record.marks,
-            Timestamp::ZERO,
-        );
+        let used = self.0.loop_.epoch.activity(&self.0.loop_.leases, record);
         let last = match &record.marks.parked {
             Some(parked) => parked.at,
             None => used.last_used,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::live::Live;
+use super::live::{Live, NotLive};
 use super::request::Exec;
 use super::{Control, Refusal};
 use crate::clock::Timestamp;
@@ -21,6 +21,8 @@ use crate::wire::exec::ExecResponse;
 
 /// Characters of an event's target; what is longer is cut and ends in `…`.
 const TARGET_CHARS_MAX: usize = 200;
+/// The exit code of what was killed at its deadline, as `timeout` has it.
+const TIMED_OUT: i64 = 124;
 /// How often a command is offered to a sandbox that had ended just then.
 const TRIES_MAX: usize = 3;
 
@@ -79,14 +81,13 @@ impl Control {
         errand: Errand,
         gone: &CancellationToken,
     ) -> Result<ExecResponse, Refusal> {
-        if errand.exec.command.contains('\0') {
-            let reply = plain("Error: embedded null byte".to_owned(), Some(1), None);
-            self.write_down(&errand, &reply).await;
-            return Ok(reply);
-        }
-        let reply = self.offer(&errand, gone).await?;
-        self.write_down(&errand, &reply).await;
-        Ok(reply)
+        let ending = if errand.exec.command.contains('\0') {
+            Ok(plain("Error: embedded null byte".to_owned(), Some(1), None))
+        } else {
+            self.offer(&errand, gone).await
+        };
+        self.write_down(&errand, ending.as_ref()).await;
+        ending
     }
 
     /// Offers a command to the session's sandbox until one takes it.
@@ -97,7 +98,17 @@ impl Control {
     ) -> Result<ExecResponse, Refusal> {
         let Errand { id, deadline, .. } = errand;
         for _ in 0..TRIES_MAX {
-            let live = self.live(id, *deadline).await?;
+            let live = tokio::select! {
+                // Nothing is started for a caller that has left.
+                () = gone.cancelled() => return Ok(stopped()),
+                live = self.live(id, *deadline) => live,
+            };
+            let live = match live {
+                Ok(live) => live,
+                // Its time counts from its arrival, waking included.
+                Err(NotLive::Late) => return Ok(late()),
+                Err(NotLive::Refused(refusal)) => return Err(refusal),
+            };
             let run = RunId::random();
             let shell = Shell {
                 container: &live.container,
@@ -125,14 +136,16 @@ impl Control {
             }
             Ending::Exited(code) => (Some(code), None),
             Ending::StartFailed(code) => (Some(code), Some("start_failed".to_owned())),
-            Ending::TimedOut => (Some(124), Some("timeout".to_owned())),
+            Ending::TimedOut => (Some(TIMED_OUT), Some("timeout".to_owned())),
             Ending::CallerGone => (None, Some("stopped".to_owned())),
             Ending::Unknown(why) => (None, Some(why)),
         };
         let output = String::from_utf8_lossy(&ran.output).into_owned();
         let mut reply = plain(output, exit_code, reason);
         reply.truncated = ran.truncated;
-        if let Some((incarnation, notice)) = live.reset {
+        if let Some((incarnation, notice)) = live.reset
+            && self.0.roll.tell(&errand.id, incarnation)
+        {
             reply.incarnation = Some(incarnation);
             reply.reset_reason = Some(notice.as_str().to_owned());
         }
@@ -155,26 +168,30 @@ impl Control {
     }
 
     /// Appends to the session's log, on disk before the reply.
-    async fn write_down(&self, errand: &Errand, reply: &ExecResponse) {
+    async fn write_down(&self, errand: &Errand, ending: Result<&ExecResponse, &Refusal>) {
         let now = self.0.books.clock.now();
         let took = now.since(errand.began).as_micros();
-        let detail = match (reply.exit_code, &reply.reason) {
-            (Some(code), _) => format!("exit {code}"),
-            (None, Some(reason)) => reason.clone(),
-            (None, None) => "unknown".to_owned(),
+        let detail = match ending {
+            Ok(reply) => match (reply.exit_code, &reply.reason) {
+                (Some(code), _) => format!("exit {code}"),
+                (None, Some(reason)) => reason.clone(),
+                (None, None) => "unknown".to_owned(),
+            },
+            // The contract has it so for an operation that was refused.
+            Err(_) => String::new(),
         };
         let event = Event {
             at: now,
             op: "exec".to_owned(),
             target: shortened(&errand.exec.command),
-            ok: reply.exit_code == Some(0),
+            ok: ending.is_ok_and(|reply| reply.exit_code == Some(0)),
             detail,
             duration_us: u64::try_from(took).unwrap_or(u64::MAX),
             request_id: Some(request_id(&errand.exec.request_id)),
             facts: std::collections::BTreeMap::new(),
         };
         let mut batch = Batch::new().event(Some(&errand.id), event);
-        if let Some(incarnation) = reply.incarnation {
+        if let Some(incarnation) = ending.ok().and_then(|reply| reply.incarnation) {
             batch = batch.told(&errand.id, incarnation);
         }
         if let Err(error) = self.0.books.store.commit(batch).await {
@@ -185,6 +202,16 @@ impl Control {
 
 fn request_id(id: &RequestId) -> String {
     id.to_string()
+}
+
+/// The reply to a command whose time was over before it was run.
+fn late() -> ExecResponse {
+    plain(String::new(), Some(TIMED_OUT), Some("timeout".to_owned()))
+}
+
+/// The reply that nobody waits for.
+fn stopped() -> ExecResponse {
+    plain(String::new(), None, Some("stopped".to_owned()))
 }
 
 fn plain(output: String, exit_code: Option<i64>, reason: Option<String>) -> ExecResponse {

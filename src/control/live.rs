@@ -3,11 +3,11 @@
 use tokio::time::{Instant, timeout_at};
 
 use super::open::{Begun, refusal};
-use super::{Control, Refusal, running};
+use super::{Control, Refusal, Unsettled, running};
 use crate::activity::Lease;
 use crate::id::SessionId;
 use crate::session::admission::{Ask, admit};
-use crate::session::record::{Marks, Notice, Record};
+use crate::session::record::{Notice, Record};
 use crate::store::{Batch, Expect};
 
 /// How often a sandbox is looked for again that ended just then.
@@ -18,31 +18,57 @@ const TRIES_MAX: usize = 8;
 pub(super) struct Live {
     /// The engine's id of the container.
     pub(super) container: String,
-    /// The reset that this operation's reply is the first to tell of.
+    /// The reset that the next reply is to tell of, unless another was faster.
     pub(super) reset: Option<(u64, Notice)>,
     /// Keeps it running.
     _lease: Lease,
 }
 
+/// Why there is no running sandbox for an operation.
+#[derive(Debug)]
+pub(super) enum NotLive {
+    /// The operation's time ran out while the session was being woken.
+    Late,
+    /// There will be none.
+    Refused(Refusal),
+}
+
+impl NotLive {
+    /// Puts it into the words of a caller that knows no deadline of its own.
+    pub(super) fn refusal(self) -> Refusal {
+        match self {
+            Self::Late => late(),
+            Self::Refused(refusal) => refusal,
+        }
+    }
+}
+
+impl From<Refusal> for NotLive {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
 impl Control {
     /// Gets a session's running sandbox, at the latest by `deadline`.
-    pub(super) async fn live(&self, id: &SessionId, deadline: Instant) -> Result<Live, Refusal> {
+    pub(super) async fn live(&self, id: &SessionId, deadline: Instant) -> Result<Live, NotLive> {
         self.engine_answers()?;
         for _ in 0..TRIES_MAX {
             let lease = timeout_at(deadline, self.0.loop_.leases.shared(id))
                 .await
-                .map_err(|_| late())?;
+                .map_err(|_| NotLive::Late)?;
             let record = self
                 .open_record(id)
                 .ok_or_else(|| Refusal::NoSession(id.clone()))?;
             let status = self.status(id);
-            let reached = record.marks.generation <= status.reached;
+            let reached = status.has_reached(&record.marks);
             match (&record.marks.parked, reached, &status.container) {
                 (Some(_), _, _) => {
-                    let generation = match self.wake(&record).await {
+                    let woken = timeout_at(deadline, self.wake(&record)).await;
+                    let generation = match woken.map_err(|_| NotLive::Late)? {
                         Ok(generation) => generation,
                         Err(Begun::Overtaken) => continue,
-                        Err(Begun::Refused(refusal)) => return Err(refusal),
+                        Err(Begun::Refused(refusal)) => return Err(refusal.into()),
                     };
                     self.await_running(id, generation, deadline).await?;
                 }
@@ -51,16 +77,15 @@ impl Control {
                     self.await_running(id, generation, deadline).await?;
                 }
                 (None, true, Some(container)) => {
-                    let notice = self.0.roll.tell(id, &status);
                     return Ok(Live {
                         container: container.clone(),
-                        reset: notice.map(|notice| (status.incarnation, notice)),
+                        reset: status.notice.map(|notice| (status.incarnation, notice)),
                         _lease: lease,
                     });
                 }
             }
         }
-        Err(late())
+        Err(NotLive::Late)
     }
 
     async fn await_running(
@@ -68,10 +93,11 @@ impl Control {
         id: &SessionId,
         generation: u64,
         deadline: Instant,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), NotLive> {
         match self.outcome(id, generation, deadline).await {
-            Ok(outcome) => running(id, outcome),
-            Err(unsettled) => Err(unsettled.refusal(late())),
+            Ok(outcome) => Ok(running(id, outcome)?),
+            Err(Unsettled::Late) => Err(NotLive::Late),
+            Err(unsettled) => Err(unsettled.refusal(late()).into()),
         }
     }
 
@@ -88,16 +114,10 @@ impl Control {
             now,
         )
         .map_err(|denied| Begun::Refused(refusal(denied, Some(id))))?;
-        let marks = Marks {
-            generation: record.marks.generation + 1,
-            last_used: now,
-            parked: None,
-            ..record.marks.clone()
-        };
+        let marks = record.marks.woken(now);
         let generation = marks.generation;
-        let spec = record.spec.clone();
         let expect = Expect::Generation(record.marks.generation);
-        let batch = Batch::new().put_record(Record { spec, marks }, expect);
+        let batch = Batch::new().put_record(record.with(marks), expect);
         self.commit_with(batch, &admission).await?;
         Ok(generation)
     }

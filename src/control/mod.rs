@@ -15,6 +15,7 @@ mod roll;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, Semaphore};
@@ -24,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::activity::Leases;
 use crate::id::SessionId;
 use crate::policy::{Current, Prewarm};
-use crate::reconcile::{Books, EngineHealth, Host, Outcome, Tickets, Work};
+use crate::reconcile::{Books, EngineHealth, Epoch, Host, Outcome, Tickets, Work};
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::record::{Record, Status};
@@ -72,6 +73,8 @@ pub struct Loop {
     pub leases: Leases,
     /// Whether the engine answers.
     pub engine: EngineHealth,
+    /// From when on ages are counted.
+    pub epoch: Epoch,
 }
 
 /// Places for commands that run.
@@ -125,6 +128,23 @@ impl Control {
         self.0.keys.service.matches(presented)
     }
 
+    /// Drops what is remembered of sessions that are open no more.
+    pub fn prune(&self) {
+        let open = |id: &SessionId| self.open_record(id).is_some();
+        self.0.loop_.leases.retain(open);
+        self.0.roll.retain(open);
+        let store = &self.0.books.store;
+        let containers: BTreeSet<String> = store
+            .records()
+            .iter()
+            .filter(|record| record.is_open())
+            .filter_map(|record| store.status(&record.spec.id)?.container.clone())
+            .collect();
+        self.0
+            .sampler
+            .retain(|container| containers.contains(container));
+    }
+
     /// Waits for commands under way to end; new ones are not kept out.
     pub async fn drained(&self) {
         self.0.tasks.close();
@@ -137,7 +157,7 @@ impl Control {
             .books
             .store
             .record(id)
-            .filter(|record| record.marks.closed.is_none())
+            .filter(|record| record.is_open())
     }
 
     /// Refuses at once what could only wait for the engine in vain.
@@ -156,13 +176,25 @@ impl Control {
         generation: u64,
         deadline: Instant,
     ) -> Result<Outcome, Unsettled> {
-        let ticket = self.0.loop_.tickets.intent(id, generation);
-        self.0.loop_.work.nudge_session(id);
-        tokio::select! {
-            biased;
-            settled = ticket => settled.map_err(|_| Unsettled::Stopping),
-            why = self.0.loop_.engine.until_lost() => Err(Unsettled::EngineLost(why)),
-            () = sleep_until(deadline) => Err(Unsettled::Late),
+        loop {
+            let ticket = self.0.loop_.tickets.intent(id, generation);
+            self.0.loop_.work.nudge_session(id);
+            let outcome = tokio::select! {
+                biased;
+                settled = ticket => settled.map_err(|_| Unsettled::Stopping)?,
+                why = self.0.loop_.engine.until_lost() => {
+                    return Err(Unsettled::EngineLost(why));
+                }
+                () = sleep_until(deadline) => return Err(Unsettled::Late),
+            };
+            // What is gone may be an earlier session of the id, which had the
+            // last word just as this one began.
+            let stands = self
+                .open_record(id)
+                .is_some_and(|record| record.marks.generation == generation);
+            if outcome != Outcome::Gone || !stands {
+                return Ok(outcome);
+            }
         }
     }
 

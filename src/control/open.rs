@@ -6,14 +6,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::live::NotLive;
 use super::request::{Attach, Open, Sampling, Viewer};
 use super::{Control, Refusal, Unsettled, running, unwritten};
 use crate::activity::Lease;
 use crate::id::{Alias, Nonce, SessionId, Tenant};
 use crate::policy::{Policy, Runtime};
 use crate::reconcile::{Host, Outcome, Written, chain};
+use crate::session::Fact;
 use crate::session::admission::{Admission, Ask, Denied, admit};
-use crate::session::record::{Closed, Marks, Parked, Purge, Reason, Record, Spec, Status};
+use crate::session::record::{Closed, Marks, Purge, Reason, Record, Spec, Status};
 use crate::store::{Batch, CommitError, Expect, Health};
 use crate::wire::sessions::SessionCreated;
 use crate::workspace::Workspaces;
@@ -88,7 +90,7 @@ impl Control {
         let Some(record) = self.0.books.store.record(id) else {
             return Found::Nothing;
         };
-        let settled = record.marks.generation <= self.status(id).reached;
+        let settled = self.status(id).has_reached(&record.marks);
         match (&record.marks.closed, settled) {
             (None, _) => Found::Open(record),
             // What is to go whole is never opened again: it has to be gone first.
@@ -182,13 +184,7 @@ impl Control {
                 opened_at: now,
                 order: self.0.books.store.next_order(),
             },
-            marks: Marks {
-                generation,
-                last_used: now,
-                parked: None,
-                closed: None,
-                slept: None,
-            },
+            marks: Marks::opened(generation, now),
         };
         let old = self.status(id);
         let status = Status {
@@ -217,33 +213,21 @@ impl Control {
         let now = self.0.books.clock.now();
         let mut batch = batch;
         let store = &self.0.books.store;
-        for (victim, ends) in [(&admission.park, false), (&admission.close, true)] {
-            let Some(record) = victim.as_ref().and_then(|id| store.record(id)) else {
-                continue;
+        for (victim, ends) in [(&admission.park, Ends::No), (&admission.close, Ends::Yes)] {
+            let Some(victim) = victim else { continue };
+            // What changed since the census is no victim any more.
+            let record = store
+                .record(&victim.id)
+                .filter(|record| record.marks.generation == victim.generation)
+                .ok_or(Begun::Overtaken)?;
+            let marks = match ends {
+                Ends::No => record.marks.parked(now, Reason::Evicted),
+                Ends::Yes => record.marks.closed(now, Purge::No, Reason::Evicted),
             };
-            let expect = Expect::Generation(record.marks.generation);
-            let generation = record.marks.generation + 1;
-            let reason = Reason::Evicted;
-            let marks = if ends {
-                Marks {
-                    generation,
-                    closed: Some(Closed {
-                        at: now,
-                        purge: Purge::No,
-                        reason,
-                    }),
-                    ..record.marks.clone()
-                }
-            } else {
-                Marks {
-                    generation,
-                    parked: Some(Parked { at: now, reason }),
-                    slept: Some(reason),
-                    ..record.marks.clone()
-                }
-            };
-            let spec = record.spec.clone();
-            batch = batch.put_record(Record { spec, marks }, expect);
+            let fact = Fact::Evicted.event(now, &record.spec, Some(Reason::Evicted));
+            batch = batch
+                .put_record(record.with(marks), Expect::Generation(victim.generation))
+                .event(None, fact);
         }
         match store.commit(batch).await {
             Ok(_) => {}
@@ -251,7 +235,7 @@ impl Control {
             Err(error) => return Err(Begun::Refused(unwritten(&error))),
         }
         for victim in [&admission.park, &admission.close].into_iter().flatten() {
-            self.0.loop_.work.nudge_session(victim);
+            self.0.loop_.work.nudge_session(&victim.id);
         }
         Ok(())
     }
@@ -264,6 +248,8 @@ impl Control {
     ) -> Result<SessionCreated, Refusal> {
         let deadline = Instant::now() + OPEN_WAIT_MAX;
         match self.outcome(id, generation, deadline).await {
+            // Somebody closed it while it was opening.
+            Ok(Outcome::Gone) => return Err(Refusal::Closing(id.clone())),
             Ok(outcome) => running(id, outcome)?,
             Err(unsettled) => {
                 match unsettled {
@@ -303,7 +289,7 @@ impl Control {
     async fn attach(&self, record: &Record, open: &Open) -> Result<SessionCreated, Refusal> {
         let id = &record.spec.id;
         let status = self.status(id);
-        let opening = status.incarnation == 0 && status.reached < record.marks.generation;
+        let opening = status.incarnation == 0 && !status.has_reached(&record.marks);
         if opening {
             return Err(Refusal::Opening(id.clone()));
         }
@@ -321,11 +307,21 @@ impl Control {
             });
         }
         if record.marks.parked.is_some() {
-            drop(self.live(id, Instant::now() + OPEN_WAIT_MAX).await?);
+            let live = self.live(id, Instant::now() + OPEN_WAIT_MAX).await;
+            drop(live.map_err(NotLive::refusal)?);
         } else {
             self.0.loop_.leases.touch(id);
         }
+        self.note_attached(record).await;
         self.created(id).await
+    }
+
+    async fn note_attached(&self, record: &Record) {
+        let event = Fact::Attached.event(self.0.books.clock.now(), &record.spec, None);
+        let batch = Batch::new().event(None, event);
+        if let Err(error) = self.0.books.store.commit(batch).await {
+            warn!(session = %record.spec.id, error = %chain(&error), "an event could not be written down");
+        }
     }
 
     async fn created(&self, id: &SessionId) -> Result<SessionCreated, Refusal> {
@@ -338,6 +334,14 @@ impl Control {
             token: token.expose().to_owned(),
         })
     }
+}
+
+/// Whether giving way ends a session.
+enum Ends {
+    /// It falls asleep.
+    No,
+    /// It is closed.
+    Yes,
 }
 
 /// Why an intent was not written.

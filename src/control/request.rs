@@ -39,8 +39,8 @@ pub struct List {
     pub state: Option<String>,
     /// At most so many; all where `None`.
     pub limit: Option<usize>,
-    /// Continue after this session, as the page before said.
-    pub cursor: Option<String>,
+    /// Continue after this place in the order of opening, as the page before said.
+    pub cursor: Option<u64>,
 }
 
 /// Whether resources are sampled for a description.

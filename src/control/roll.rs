@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Control;
-use crate::clock::Timestamp;
 use crate::id::SessionId;
-use crate::reconcile::activity;
 use crate::session::admission::{Census, Seat, Standing};
-use crate::session::record::{Notice, Record, Status};
+use crate::session::record::{Record, Status};
 
 /// What requests remember of sessions beside the store.
 #[derive(Debug, Default)]
@@ -37,21 +35,24 @@ impl Roll {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reset that this caller is the first to hear of.
-    pub(super) fn tell(&self, id: &SessionId, status: &Status) -> Option<Notice> {
-        let notice = status.notice?;
+    /// Notes that a caller is told of the reset that began this incarnation;
+    /// false where somebody was told before.
+    pub(super) fn tell(&self, id: &SessionId, incarnation: u64) -> bool {
         let mut remembered = self.remembered();
         let told = remembered.told.entry(id.clone()).or_insert(0);
-        if status.incarnation <= *told {
-            return None;
-        }
-        *told = status.incarnation;
-        Some(notice)
+        let is_news = *told < incarnation;
+        *told = incarnation.max(*told);
+        is_news
     }
 
     /// Forgets what was told of a session that begins anew.
     pub(super) fn forget(&self, id: &SessionId) {
         self.remembered().told.remove(id);
+    }
+
+    /// Forgets what was told of sessions that are not among these.
+    pub(super) fn retain(&self, open: impl Fn(&SessionId) -> bool) {
+        self.remembered().told.retain(|id, _| open(id));
     }
 }
 
@@ -64,14 +65,15 @@ impl Control {
             .iter()
             .filter_map(|record| {
                 let standing = standing(record, store.status(&record.spec.id).as_deref())?;
-                let leases = &self.0.loop_.leases;
-                let use_ = activity(leases, &record.spec.id, &record.marks, Timestamp::ZERO);
+                let use_ = self.0.loop_.epoch.activity(&self.0.loop_.leases, record);
                 Some(Seat {
                     id: record.spec.id.clone(),
                     tenant: record.spec.tenant.clone(),
                     standing,
-                    last_used: use_.last_used,
+                    // A clock that was stepped while the daemon was down makes nobody idle.
+                    last_used: use_.last_used.max(use_.floor),
                     in_use: use_.now,
+                    generation: record.marks.generation,
                 })
             })
             .collect();
@@ -103,7 +105,7 @@ impl Control {
             .fold(Counts::default(), |counts, standing| {
                 let (resident, open) = match standing {
                     Standing::Resident | Standing::FallingAsleep(_) => (1, 1),
-                    Standing::Asleep(_) => (0, 1),
+                    Standing::Asleep(_) | Standing::Failing => (0, 1),
                     Standing::Closing => (1, 0),
                 };
                 Counts {
@@ -117,13 +119,15 @@ impl Control {
 /// Where a session stands with the ceilings; `None` where it does not count.
 fn standing(record: &Record, status: Option<&Status>) -> Option<Standing> {
     let marks = &record.marks;
-    let reached = status.is_some_and(|status| marks.generation <= status.reached);
+    let reached = status.is_some_and(|status| status.has_reached(marks));
     let made = status.is_some_and(|status| status.key.is_some());
+    let fails = status.is_some_and(|status| 0 < status.attempts);
     match (&marks.closed, &marks.parked, reached) {
         (Some(_), _, false) if made => Some(Standing::Closing),
         (Some(_), _, _) => None,
         (None, Some(parked), true) => Some(Standing::Asleep(parked.at)),
         (None, Some(parked), false) => Some(Standing::FallingAsleep(parked.at)),
+        (None, None, false) if fails => Some(Standing::Failing),
         (None, None, _) => Some(Standing::Resident),
     }
 }

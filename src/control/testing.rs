@@ -5,7 +5,7 @@ use crate::cgroup::Cgroups;
 use crate::clock::Clock;
 use crate::docker::{Endpoint, Engine, Settings};
 use crate::policy::{Current, Prewarm};
-use crate::reconcile::{Books, EngineHealth, Host, Tickets, Work};
+use crate::reconcile::{Books, EngineHealth, Epoch, Host, Tickets, Work};
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::testing;
@@ -34,7 +34,7 @@ pub(crate) fn without_engine(service: Secret) -> Control {
             tokens: TokenKey::generate().unwrap(),
         },
         Books {
-            store,
+            store: store.clone(),
             clock: clock.clone(),
         },
         Loop {
@@ -42,6 +42,7 @@ pub(crate) fn without_engine(service: Secret) -> Control {
             tickets: Tickets::default(),
             leases: Leases::new(clock.clone()),
             engine: EngineHealth::default(),
+            epoch: Epoch::begin(clock.now(), &store),
         },
         Place {
             host,

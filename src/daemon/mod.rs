@@ -23,8 +23,8 @@ use crate::control::{Control, Keys, Loop, Place};
 use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
-    Books, Controller, EngineHealth, Executor, Host, Images, Key, Passes, Residents, Tickets, Work,
-    chain,
+    Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, Residents,
+    Tickets, Work, chain,
 };
 use crate::sandbox::usage::Sampler;
 use crate::store::{OpenError, OpenOptions, Probe, Store};
@@ -108,7 +108,10 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     let health = EngineHealth::default();
     let passes = passes(&host, &store, &clock, &policy, &leases);
     let mut tasks = Tasks::new(cancel.clone());
-    let controller = Controller::new(passes.clone(), config.operation.max_workers);
+    // The other half of the engine's calls is for commands and for looks, so that
+    // slow stops and starts never keep a command from its sandbox.
+    let workers = config.operation.max_workers.div_ceil(2);
+    let controller = Controller::new(passes.clone(), workers);
     let pulse = controller.pulse();
     let control = Control::new(
         policy,
@@ -122,6 +125,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             tickets: passes.tickets.clone(),
             leases: leases.clone(),
             engine: health.clone(),
+            epoch: passes.epoch,
         },
         Place {
             sampler: Sampler::new(Cgroups::default(), host.engine.clone(), clock.clone()),
@@ -131,7 +135,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     );
     tasks.start_controller(controller);
     tasks.follow_engine(&passes, &health, &config.operation);
-    tasks.keep_last_uses(store.clone(), leases);
+    tasks.keep_last_uses(store.clone(), leases, control.clone());
     tasks.watch_store(store.clone());
     tasks.feed_watchdog(pulse, clock);
     prewarm(&config, &passes.work);
@@ -260,7 +264,7 @@ fn passes(host: &Host, store: &Store, clock: &Clock, policy: &Current, leases: &
         tickets: Tickets::default(),
         residents: Residents::default(),
         work: Work::new(clock.clone()),
-        started: clock.now(),
+        epoch: Epoch::begin(clock.now(), store),
     }
 }
 

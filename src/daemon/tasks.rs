@@ -11,9 +11,10 @@ use super::notify;
 use crate::activity::Leases;
 use crate::clock::Clock;
 use crate::config::Operation;
+use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
-    Controller, EngineHealth, Passes, Pulse, Resync, chain, events, ping, resync,
+    Controller, EngineHealth, Passes, Pulse, Resync, Watched, chain, events, ping, resync,
 };
 use crate::session::blueprint::LABEL_INSTANCE;
 use crate::store::{BATCH_OPS_MAX, Batch, Store};
@@ -60,7 +61,12 @@ impl Tasks {
         let label = Label::new(LABEL_INSTANCE, instance.as_str());
         let cancel = || self.cancel.clone();
         let pinging = ping(engine.clone(), health.clone(), cancel());
-        let following = events(engine, label, passes.work.clone(), cancel());
+        let watched = Watched {
+            engine,
+            label,
+            work: passes.work.clone(),
+        };
+        let following = events(watched, health.clone(), cancel());
         let going_round = resync(
             Resync::new(passes.clone(), operation.orphan_grace),
             health.clone(),
@@ -72,7 +78,7 @@ impl Tasks {
         self.spawn("the resync", going_round);
     }
 
-    pub(super) fn keep_last_uses(&mut self, store: Store, leases: Leases) {
+    pub(super) fn keep_last_uses(&mut self, store: Store, leases: Leases, control: Control) {
         let cancel = self.cancel.clone();
         self.spawn("the keeper of last uses", async move {
             loop {
@@ -81,6 +87,7 @@ impl Tasks {
                     () = tokio::time::sleep(LAST_USE_PERIOD) => false,
                 };
                 keep(&store, &leases).await;
+                control.prune();
                 if stopping {
                     return;
                 }

@@ -1,15 +1,16 @@
 //! Writes down what the controller saw, decided and did, each time in one batch.
-
-use std::collections::BTreeMap;
-
-use crate::clock::Clock;
-use crate::id::ContainerKey;
-use crate::session::record::{Closed, Event, Marks, Notice, Parked, Purge, Reason, Record, Status};
-use crate::store::{Batch, CommitError, Conflict, Expect, Store};
+//!
+//! Every write is good only for the generation that it was made for: what was
+//! overtaken by a newer intent is not written, and the session looked at again.
 
 use super::observe::Sight;
 use super::plan::{Container, Fate, Life};
-use crate::session::lifecycle::Aim;
+use crate::clock::Clock;
+use crate::id::ContainerKey;
+use crate::session::Fact;
+use crate::session::blueprint::LABEL_SPEC;
+use crate::session::record::{Marks, Notice, Purge, Reason, Record, Status};
+use crate::store::{Batch, CommitError, Expect, Store};
 
 /// The store as the controller writes it; cheap to clone.
 #[derive(Clone, Debug)]
@@ -36,11 +37,14 @@ impl Books {
         record: &Record,
         status: &Status,
         sight: &Sight,
-        aim: Aim,
     ) -> Result<Written, CommitError> {
         let began = sight.observed.container == Container::Running(Life::New);
-        let reached = record.marks.generation <= status.reached;
-        if reached && !began && status.attempts == 0 {
+        let files_lost = status.files_lost || is_lost(sight);
+        let changed = !status.has_reached(&record.marks)
+            || began
+            || status.attempts != 0
+            || files_lost != status.files_lost;
+        if !changed {
             return Ok(Written::Yes);
         }
         let mut next = Status {
@@ -48,45 +52,54 @@ impl Books {
             attempts: 0,
             last_error: None,
             since: self.clock.now(),
+            files_lost,
             ..status.clone()
         };
         if let Some(container) = &sight.container {
             next.container = Some(container.id.clone());
-            next.spec_hash = container
-                .labels
-                .get(crate::session::blueprint::LABEL_SPEC)
-                .cloned();
+            next.spec_hash = container.labels.get(LABEL_SPEC).cloned();
         }
-        let mut op = settled(aim);
-        if began {
-            begin_life(&mut next, &record.marks, sight);
-            op = Some(match (next.incarnation, record.marks.slept) {
-                (1, _) => ("opened", None),
-                (_, Some(reason)) => ("woken", Some(reason)),
-                (_, None) => ("reset", None),
-            });
+        if !began {
+            return written(self.store.commit(seen(record, next)).await);
         }
-        let batch = seen(record, next);
-        let batch = match op.filter(|_| !reached || began) {
-            Some((op, reason)) => batch.event(None, self.fact(record, op, reason)),
-            None => batch,
+        // A life that began although the aim had been reached is not of our making.
+        let asked_for = record
+            .marks
+            .slept
+            .filter(|_| !status.has_reached(&record.marks));
+        begin_life(&mut next, asked_for, sight);
+        let (fact, reason) = match (next.incarnation, asked_for) {
+            (1, _) => (Fact::Opened, None),
+            (_, Some(reason)) => (Fact::Woken, Some(reason)),
+            (_, None) => (Fact::Reset, None),
         };
-        written(self.store.commit(batch).await)
+        let event = fact.event(self.clock.now(), &record.spec, reason);
+        written(
+            self.store
+                .commit(seen(record, next).event(None, event))
+                .await,
+        )
     }
 
     /// Takes a fresh key, under which nothing was ever made.
-    pub async fn take_key(&self, record: &Record, status: &Status) -> Result<Written, CommitError> {
+    pub async fn take_key(
+        &self,
+        record: &Record,
+        status: &Status,
+        sight: &Sight,
+    ) -> Result<Written, CommitError> {
         let next = Status {
             key: Some(ContainerKey::random()),
             container: None,
             started_at: None,
             spec_hash: None,
+            files_lost: status.files_lost || is_lost(sight),
             ..status.clone()
         };
         written(self.store.commit(seen(record, next)).await)
     }
 
-    /// Notes that a session is asleep, unless its intent changed meanwhile.
+    /// Notes that a session is asleep.
     pub async fn park(
         &self,
         record: &Record,
@@ -94,60 +107,81 @@ impl Books {
         sight: &Sight,
         reason: Reason,
     ) -> Result<Written, CommitError> {
-        let lost = match (sight.observed.container, sight.fate) {
-            (Container::Lost | Container::Keyless, Fate::Unique) => true,
-            _ => status.files_lost,
-        };
-        let parked = Parked {
-            at: self.clock.now(),
-            reason,
-        };
-        let marks = Marks {
-            parked: Some(parked),
-            slept: Some(reason),
-            ..raised(&record.marks)
+        let now = self.clock.now();
+        let fact = match reason {
+            Reason::Oom => Fact::Oom,
+            Reason::Requested
+            | Reason::Evicted
+            | Reason::Idle
+            | Reason::StartFailed
+            | Reason::ContainerDied
+            | Reason::ContainerLost
+            | Reason::Expired => Fact::Hibernated,
         };
         let status = Status {
-            files_lost: lost,
+            files_lost: status.files_lost || is_lost(sight),
             ..status.clone()
         };
-        let id = &record.spec.id;
-        let batch = intent(record, marks)
-            .put_status(id, status)
-            .event(None, self.fact(record, "hibernated", Some(reason)));
+        let batch = intent(record, record.marks.parked(now, reason))
+            .put_status(&record.spec.id, status)
+            .event(None, fact.event(now, &record.spec, Some(reason)));
         written(self.store.commit(batch).await)
     }
 
-    /// Notes that a session is over, unless its intent changed meanwhile.
+    /// Notes that a session is over.
     pub async fn close(&self, record: &Record, reason: Reason) -> Result<Written, CommitError> {
-        let closed = Closed {
-            at: self.clock.now(),
-            purge: Purge::No,
-            reason,
+        let now = self.clock.now();
+        let fact = match reason {
+            Reason::StartFailed => Fact::Failed,
+            Reason::Evicted => Fact::Evicted,
+            Reason::Requested
+            | Reason::Idle
+            | Reason::ContainerDied
+            | Reason::ContainerLost
+            | Reason::Oom
+            | Reason::Expired => Fact::Reaped,
         };
-        let marks = Marks {
-            closed: Some(closed),
-            ..raised(&record.marks)
-        };
-        let op = match reason {
-            Reason::StartFailed => "failed",
-            _ => "reaped",
-        };
-        let batch = intent(record, marks).event(None, self.fact(record, op, Some(reason)));
+        let marks = record.marks.closed(now, Purge::No, reason);
+        let event = fact.event(now, &record.spec, Some(reason));
+        let batch = intent(record, marks).event(None, event);
         written(self.store.commit(batch).await)
     }
 
-    /// Drops a record of which nothing is left, unless it changed meanwhile.
+    /// Notes that an idle session is over, and whether its files went with it.
+    pub async fn reap(
+        &self,
+        record: &Record,
+        reason: Reason,
+        fate: Fate,
+    ) -> Result<Written, CommitError> {
+        let now = self.clock.now();
+        let marks = record.marks.closed(now, Purge::No, reason);
+        let mut event = Fact::Reaped.event(now, &record.spec, Some(reason));
+        match fate {
+            Fate::Durable => {}
+            Fate::Unique => {
+                event
+                    .facts
+                    .insert("files".to_owned(), "files_lost".to_owned());
+            }
+        }
+        let batch = intent(record, marks).event(None, event);
+        written(self.store.commit(batch).await)
+    }
+
+    /// Drops a record of which nothing is left.
     pub async fn forget(&self, record: &Record) -> Result<Written, CommitError> {
         let purged = record
             .marks
             .closed
             .as_ref()
             .is_some_and(|closed| closed.purge == Purge::Yes);
-        let op = if purged { "purged" } else { "forgotten" };
-        let batch = intent(record, raised(&record.marks))
-            .forget(&record.spec.id)
-            .event(None, self.fact(record, op, None));
+        let id = &record.spec.id;
+        let mut batch = intent(record, record.marks.raised()).forget(id);
+        if purged {
+            let event = Fact::Purged.event(self.clock.now(), &record.spec, None);
+            batch = batch.event(None, event);
+        }
         written(self.store.commit(batch).await)
     }
 
@@ -165,31 +199,12 @@ impl Books {
         };
         written(self.store.commit(seen(record, next)).await)
     }
-
-    fn fact(&self, record: &Record, op: &str, reason: Option<Reason>) -> Event {
-        let spec = &record.spec;
-        let mut facts = BTreeMap::from([("runtime".to_owned(), spec.alias.to_string())]);
-        if let Some(tenant) = &spec.tenant {
-            facts.insert("tenant".to_owned(), tenant.to_string());
-        }
-        Event {
-            at: self.clock.now(),
-            op: op.to_owned(),
-            target: spec.id.to_string(),
-            ok: true,
-            detail: reason.map_or_else(String::new, |reason| reason.as_str().to_owned()),
-            duration_us: 0,
-            request_id: None,
-            facts,
-        }
-    }
 }
 
 /// A changed intent, good only if nobody else changed it first.
 fn intent(record: &Record, marks: Marks) -> Batch {
     let expected = Expect::Generation(record.marks.generation);
-    let spec = record.spec.clone();
-    Batch::new().put_record(Record { spec, marks }, expected)
+    Batch::new().put_record(record.with(marks), expected)
 }
 
 /// What was seen of a session, good only for the intent it was seen under.
@@ -200,23 +215,22 @@ fn seen(record: &Record, status: Status) -> Batch {
         .put_status(id, status)
 }
 
-/// The fact that a session at rest is worth, if any.
-fn settled(aim: Aim) -> Option<(&'static str, Option<Reason>)> {
-    match aim {
-        Aim::Closed(_) => Some(("closed", None)),
-        Aim::Parked(_) => Some(("stopped", None)),
-        Aim::Running | Aim::Over(_) | Aim::Gone => None,
+/// Whether the only copy of the files is gone with a container.
+fn is_lost(sight: &Sight) -> bool {
+    match (sight.observed.container, sight.fate) {
+        (Container::Lost, Fate::Unique) => true,
+        (_, Fate::Unique | Fate::Durable) => false,
     }
 }
 
 /// Begins the next life of a sandbox, which the next caller is told of.
-fn begin_life(status: &mut Status, marks: &Marks, sight: &Sight) {
+fn begin_life(status: &mut Status, slept: Option<Reason>, sight: &Sight) {
     status.incarnation += 1;
     status.started_at = sight
         .container
         .as_ref()
         .and_then(|container| container.started_at);
-    status.notice = match (status.incarnation, status.files_lost, marks.slept) {
+    status.notice = match (status.incarnation, status.files_lost, slept) {
         (1, _, _) => None,
         (_, true, _) => Some(Notice::FilesLost),
         (_, false, Some(Reason::Evicted | Reason::Idle | Reason::Requested)) => {
@@ -228,22 +242,10 @@ fn begin_life(status: &mut Status, marks: &Marks, sight: &Sight) {
     status.files_lost = false;
 }
 
-fn raised(marks: &Marks) -> Marks {
-    Marks {
-        generation: marks.generation + 1,
-        ..marks.clone()
-    }
-}
-
 fn written<T>(committed: Result<T, CommitError>) -> Result<Written, CommitError> {
     match committed {
         Ok(_) => Ok(Written::Yes),
-        Err(CommitError::Conflict(
-            Conflict::Exists { .. }
-            | Conflict::Missing { .. }
-            | Conflict::Changed { .. }
-            | Conflict::NotRaised { .. },
-        )) => Ok(Written::Overtaken),
+        Err(CommitError::Conflict(_)) => Ok(Written::Overtaken),
         Err(error) => Err(error),
     }
 }

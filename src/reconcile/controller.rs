@@ -17,6 +17,9 @@ use crate::clock::{Clock, Timestamp};
 /// How long a key rests whose pass panicked.
 const PANIC_REST: Duration = Duration::from_mins(1);
 
+/// Images that are fetched at a time.
+const FETCHES_MAX: usize = 3;
+
 /// Tells when the controller last made progress; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Pulse(Arc<AtomicU64>);
@@ -64,6 +67,7 @@ impl Controller {
     /// Containers are left as they are: the next start finds them again.
     pub async fn run(self, cancel: CancellationToken) {
         let workers = Arc::new(Semaphore::new(self.workers));
+        let fetches = Arc::new(Semaphore::new(FETCHES_MAX));
         let mut passes: JoinSet<Option<Timestamp>> = JoinSet::new();
         let mut keys: BTreeMap<Id, Key> = BTreeMap::new();
         loop {
@@ -83,7 +87,17 @@ impl Controller {
             let span = info_span!("reconcile", %key);
             let task = {
                 let (passes, key) = (self.passes.clone(), key.clone());
+                let fetches = Arc::clone(&fetches);
                 async move {
+                    let permit = match &key {
+                        Key::Session(_) => Ok(permit),
+                        // A fetch may take minutes: it makes room for sessions.
+                        Key::Image(_) => {
+                            drop(permit);
+                            fetches.acquire_owned().await
+                        }
+                    };
+                    let permit = permit.expect("the semaphore is never closed");
                     let again = passes.pass(&key).await;
                     drop(permit);
                     again
@@ -112,17 +126,21 @@ impl Controller {
     }
 
     fn ended(&self, keys: &mut BTreeMap<Id, Key>, ended: Ended) {
-        let (task, again) = match ended {
-            Ok((task, again)) => (task, again),
-            Err(failed) => {
-                error!(error = %failed, "a pass panicked");
-                let rest = self.clock.now().plus(PANIC_REST);
-                (failed.id(), failed.is_panic().then_some(rest))
-            }
+        let task = match &ended {
+            Ok((task, _)) => *task,
+            Err(failed) => failed.id(),
         };
         let key = keys
             .remove(&task)
             .expect("every pass has its key on the list");
+        let again = match ended {
+            Ok((_, again)) => again,
+            Err(failed) => {
+                error!(%key, error = %failed, "a pass panicked");
+                self.passes.tell_panic(&key);
+                Some(self.clock.now().plus(PANIC_REST))
+            }
+        };
         self.passes.work.done(&key, again);
     }
 }

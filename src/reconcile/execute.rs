@@ -11,7 +11,7 @@ use super::books::{Books, Written};
 use super::host::Host;
 use super::images::Images;
 use super::observe::{Blind, Sight};
-use super::plan::{Blame, Container, Step};
+use super::plan::{Blame, Container, Ending, Step};
 use super::settings::create_body;
 use super::ticket::Failure;
 use crate::activity::Leases;
@@ -97,7 +97,7 @@ impl Executor {
             }
             Step::MakeWorkspace => self.make_workspace(&record.spec).await,
             Step::TakeKey => {
-                let written = self.books.take_key(record, status).await;
+                let written = self.books.take_key(record, status, case.sight).await;
                 written
                     .map(|_| Next::Again)
                     .map_err(|error| unwritten(&error))
@@ -123,13 +123,25 @@ impl Executor {
                 let Some(_exclusive) = self.leases.try_exclusive(&record.spec.id) else {
                     return Ok(Next::After(IDLE_POLL));
                 };
-                let written = self.books.close(record, reason).await;
+                let written = self.books.reap(record, reason, case.sight.fate).await;
                 written
                     .map(|_| Next::Again)
                     .map_err(|error| unwritten(&error))
             }
             Step::Fail(blame) => Err(self.blame(blame, record, status)),
         }
+    }
+
+    /// Says why a container that was just started has ended already.
+    pub fn ended_at_once(sight: &Sight) -> Failure {
+        let code = sight.container.as_ref().map_or(-1, |seen| seen.exit_code);
+        let why = match sight.observed.container {
+            Container::Stopped(_, Ending::Oom) => "it ran out of memory",
+            _ => "is there a program named sleep in the image?",
+        };
+        Failure::Engine(format!(
+            "its container ended as soon as it was started, with exit code {code}; {why}"
+        ))
     }
 
     /// Removes a container of ours that no record explains.
@@ -162,7 +174,7 @@ impl Executor {
     async fn settle(&self, case: Case<'_>) -> Result<Next, Failure> {
         let settled = self
             .books
-            .settle(case.record, case.status, case.sight, case.aim)
+            .settle(case.record, case.status, case.sight)
             .await;
         match settled.map_err(|error| unwritten(&error))? {
             Written::Yes => Ok(Next::Rest),

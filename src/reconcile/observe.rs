@@ -11,7 +11,7 @@ use crate::session::blueprint::{
     LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, container_name, predecessor_name,
 };
 use crate::session::lifecycle::InUse;
-use crate::session::record::{Reason, Record, Spec, Status};
+use crate::session::record::{Purge, Reason, Record, Spec, Status};
 use crate::workspace::Workspaces;
 
 /// What was seen of a session, for the decision and for acting on it.
@@ -66,24 +66,13 @@ pub(super) async fn observe(
         Some(reference) => images.look(reference, &spec.id),
         None => Image::Refused,
     };
-    let rival = match container {
-        Container::Unmade | Container::Created | Container::Stopped(..) => {
-            match rival(host, spec, workspace).await {
-                Ok(rival) => rival,
-                Err(error) => {
-                    blind = Some(Blind::Engine(error));
-                    Rival::None
-                }
-            }
-        }
-        Container::Unknown
-        | Container::Keyless
-        | Container::Lost
-        | Container::Foreign
-        | Container::Running(_)
-        | Container::Paused
-        | Container::Dead
-        | Container::Removing => Rival::None,
+    let rival = if may_meet_a_rival(container, record) {
+        rival(host, spec, workspace).await.unwrap_or_else(|error| {
+            blind = Some(Blind::Engine(error));
+            Rival::None
+        })
+    } else {
+        Rival::None
     };
     // A rival that could not be looked for is as good as unseen: the whole
     // picture is then unknown.
@@ -174,6 +163,25 @@ async fn workspace(
         }
     })
     .await
+}
+
+/// Whether what comes next may touch files that somebody else works on: a start of
+/// ours, or a removal.
+fn may_meet_a_rival(container: Container, record: &Record) -> bool {
+    let purged = record
+        .marks
+        .closed
+        .as_ref()
+        .is_some_and(|closed| closed.purge == Purge::Yes);
+    match container {
+        Container::Unmade | Container::Created | Container::Stopped(..) => true,
+        Container::Keyless | Container::Lost | Container::Foreign => purged,
+        Container::Unknown
+        | Container::Running(_)
+        | Container::Paused
+        | Container::Dead
+        | Container::Removing => false,
+    }
 }
 
 /// Looks for a container of the predecessor that works on the same files.

@@ -6,6 +6,7 @@ use tracing::{debug, info, warn};
 
 use super::backoff::rest;
 use super::books::Written;
+use super::epoch::Epoch;
 use super::execute::{Case, Executor, Next, failure, in_use, unwritten};
 use super::key::Key;
 use super::observe::{Sight, observe};
@@ -13,12 +14,11 @@ use super::plan::{Container, Progress, Room, Step, next_step};
 use super::residents::Residents;
 use super::ticket::{Failure, Outcome, Tickets};
 use super::work::Work;
-use crate::activity::Leases;
 use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::Policy;
-use crate::session::lifecycle::{Activity, Aim, aim};
-use crate::session::record::{Marks, Reason, Record, Status};
+use crate::session::lifecycle::{Aim, aim};
+use crate::session::record::{Reason, Record, Status};
 
 /// One look at a session takes at most so many steps before others have a turn.
 pub const STEPS_MAX: usize = 16;
@@ -34,8 +34,8 @@ pub struct Passes {
     pub residents: Residents,
     /// Where keys wait for their next pass.
     pub work: Work,
-    /// Idleness counts from here at the earliest.
-    pub started: Timestamp,
+    /// From when on ages are counted.
+    pub epoch: Epoch,
 }
 
 /// What a session was seen to be and should be, in one moment.
@@ -61,14 +61,33 @@ impl Passes {
         }
     }
 
+    /// Tells whoever waits for a pass that panicked.
+    pub(super) fn tell_panic(&self, key: &Key) {
+        match key {
+            Key::Session(id) => {
+                let why = "sandboxd failed within; its log says how".to_owned();
+                let outcome = Outcome::Failed(Failure::Engine(why));
+                self.tickets.settle(id, u64::MAX, &outcome);
+            }
+            Key::Image(_) => {}
+        }
+    }
+
     async fn session(&self, id: &SessionId) -> Option<Timestamp> {
+        let mut started = false;
         for _ in 0..STEPS_MAX {
             let Some(moment) = self.look(id).await else {
                 self.gone(id);
                 return None;
             };
             let Moment { record, status, .. } = &moment;
+            self.dismiss(&moment);
             let step = self.decide(&moment);
+            if started && step == Step::Start {
+                let why = Executor::ended_at_once(&moment.sight);
+                return self.failed(&moment, step, why).await;
+            }
+            started |= step == Step::Start;
             debug!(session = %id, aim = moment.aim.as_str(), ?step, seen = ?moment.sight.observed, "next step");
             let case = Case {
                 record,
@@ -94,8 +113,9 @@ impl Passes {
                 Err(failure) => return self.failed(&moment, step, failure).await,
             }
         }
-        // Everybody else first; then it goes on from where it is.
-        Some(self.now())
+        // A session that gets no further by so many steps is not getting anywhere.
+        warn!(session = %id, steps = STEPS_MAX, "a session does not settle");
+        Some(self.now().plus(rest(1)))
     }
 
     async fn look(&self, id: &SessionId) -> Option<Moment> {
@@ -113,7 +133,7 @@ impl Passes {
         )
         .await;
         let policy = self.executor.policy.get();
-        let activity = activity(&self.executor.leases, id, &record.marks, self.started);
+        let activity = self.epoch.activity(&self.executor.leases, &record);
         let (aim, deadline) = aim(&record.marks, &policy.lifetimes, activity, self.now());
         Some(Moment {
             record: (*record).clone(),
@@ -132,7 +152,7 @@ impl Passes {
             aim,
             ..
         } = moment;
-        let progress = if record.marks.generation <= status.reached {
+        let progress = if status.has_reached(&record.marks) {
             Progress::Reached
         } else {
             Progress::Pending
@@ -179,7 +199,7 @@ impl Passes {
     fn at_rest(&self, moment: &Moment) {
         let marks = &moment.record.marks;
         let id = &moment.record.spec.id;
-        if moment.status.reached < marks.generation {
+        if !moment.status.has_reached(marks) {
             info!(session = %id, phase = moment.aim.as_str(), "settled");
         }
         self.tickets.settle(id, marks.generation, &Outcome::Reached);
@@ -187,7 +207,26 @@ impl Passes {
 
     fn gone(&self, id: &SessionId) {
         self.release(id);
+        // Whoever waits for a newer session of this id finds its record, and goes
+        // on waiting.
         self.tickets.settle(id, u64::MAX, &Outcome::Gone);
+    }
+
+    /// Lets those go who wait for an intent that a later one has ended.
+    ///
+    /// They hold the session in use while they wait, and its end waits for them.
+    fn dismiss(&self, moment: &Moment) {
+        let spec = &moment.record.spec;
+        if moment.aim == Aim::Running {
+            return;
+        }
+        if let Some(reference) = spec.runtime.ready_image() {
+            self.executor.images.leave(reference, &spec.id);
+        }
+        if !moment.record.is_open() {
+            let before = moment.record.marks.generation - 1;
+            self.tickets.settle(&spec.id, before, &Outcome::Gone);
+        }
     }
 
     /// Writes a failure down, tells who waits, and says when to try again.
@@ -203,6 +242,7 @@ impl Passes {
         let books = &self.executor.books;
         // Whoever opened it is told now and may ask again; a session that never
         // ran must not come up later behind its caller's back.
+        self.release_unless_running(moment);
         let is_stillborn = *aim == Aim::Running && status.incarnation == 0;
         let written = if is_stillborn {
             books.close(record, Reason::StartFailed).await
@@ -219,6 +259,24 @@ impl Passes {
                 warn!(session = %id, error = %unwritten(&error), "the failure could not be written down");
                 Some(later)
             }
+        }
+    }
+
+    /// Gives the place of a session back whose container certainly does not run.
+    fn release_unless_running(&self, moment: &Moment) {
+        match moment.sight.observed.container {
+            Container::Unknown
+            | Container::Running(_)
+            | Container::Paused
+            | Container::Removing
+            // A start whose reply was lost may have happened.
+            | Container::Created
+            | Container::Unmade => {}
+            Container::Keyless
+            | Container::Lost
+            | Container::Foreign
+            | Container::Stopped(..)
+            | Container::Dead => self.release(&moment.record.spec.id),
         }
     }
 
@@ -252,16 +310,6 @@ impl Passes {
 /// How long an image that could not be fetched rests; who needs it asks sooner.
 const IMAGE_REST: Duration = Duration::from_mins(5);
 
-/// What is known of a session's use, with idleness counted from the daemon's
-/// start at the earliest.
-pub fn activity(leases: &Leases, id: &SessionId, marks: &Marks, started: Timestamp) -> Activity {
-    let noted = leases.last_used(id).unwrap_or(Timestamp::ZERO);
-    Activity {
-        last_used: marks.last_used.max(noted).max(started),
-        now: in_use(leases, id),
-    }
-}
-
 /// Returns what a session should be, as its records have it, and when that changes.
 pub(super) fn aim_on_record(
     passes: &Passes,
@@ -269,7 +317,6 @@ pub(super) fn aim_on_record(
     record: &Record,
     now: Timestamp,
 ) -> (Aim, Option<Timestamp>) {
-    let leases = &passes.executor.leases;
-    let activity = activity(leases, &record.spec.id, &record.marks, passes.started);
+    let activity = passes.epoch.activity(&passes.executor.leases, record);
     aim(&record.marks, &policy.lifetimes, activity, now)
 }

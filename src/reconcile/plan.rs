@@ -333,7 +333,10 @@ fn towards_gone(observed: Observed) -> Step {
             match (observed.workspace, observed.in_use) {
                 (Workspace::Unknown, _) => Step::LookAgain,
                 (Workspace::Ready | Workspace::Unused, InUse::Yes) => Step::AwaitIdle,
-                (Workspace::Ready | Workspace::Unused, InUse::No) => Step::RemoveWorkspace,
+                (Workspace::Ready | Workspace::Unused, InUse::No) => match observed.rival {
+                    Rival::Running => Step::Fail(Blame::Rival),
+                    Rival::None => Step::RemoveWorkspace,
+                },
                 (Workspace::Off | Workspace::Absent, _) => Step::Forget,
             }
         }

@@ -156,8 +156,9 @@ fn every_aim_fate_and_observation_settles_in_a_few_steps() {
         }
         let rest = *taken.last().unwrap();
         let over = matches!(world.aim, Aim::Gone);
+        let rival = rest == Step::Fail(Blame::Rival);
         assert!(
-            !over || rest == Step::Forget,
+            !over || rest == Step::Forget || rival,
             "{world:?} is to be gone, and rests with {rest:?}"
         );
     }
@@ -192,6 +193,7 @@ fn files_go_only_when_the_aim_is_gone_and_nothing_uses_them() {
         if world.step() == Step::RemoveWorkspace {
             assert_eq!(world.aim, Aim::Gone);
             assert_eq!(world.observed.in_use, InUse::No);
+            assert_eq!(world.observed.rival, Rival::None);
         }
     }
 }

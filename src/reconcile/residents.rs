@@ -17,6 +17,8 @@ pub struct Residents(Arc<Mutex<Places>>);
 struct Places {
     taken: BTreeSet<SessionId>,
     waiting: BTreeSet<SessionId>,
+    /// Whether the containers that run were counted since the start.
+    counted: bool,
 }
 
 impl Residents {
@@ -24,7 +26,9 @@ impl Residents {
     pub fn claim(&self, id: &SessionId, limit: Option<u64>) -> Room {
         let mut places = self.places();
         let others = places.taken.iter().filter(|other| *other != id).count();
-        let free = limit.is_none_or(|limit| u64::try_from(others).is_ok_and(|n| n < limit));
+        // Before the first count nobody knows how many run already.
+        let free = limit
+            .is_none_or(|limit| places.counted && u64::try_from(others).is_ok_and(|n| n < limit));
         if free {
             places.waiting.remove(id);
             places.taken.insert(id.clone());
@@ -38,6 +42,17 @@ impl Residents {
     /// Notes that a session's container runs, whatever the ceiling says.
     pub fn note(&self, id: &SessionId) {
         self.places().taken.insert(id.clone());
+    }
+
+    /// Notes that all containers that run were counted, and returns who waited
+    /// for the first count.
+    pub fn counted(&self) -> BTreeSet<SessionId> {
+        let mut places = self.places();
+        if places.counted {
+            return BTreeSet::new();
+        }
+        places.counted = true;
+        std::mem::take(&mut places.waiting)
     }
 
     /// Gives a session's place back, and returns who waited for one.
@@ -61,8 +76,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nobody_starts_before_those_that_run_were_counted() {
+        let residents = Residents::default();
+        let id = SessionId::parse("a").unwrap();
+        assert_eq!(residents.claim(&id, Some(1)), Room::Full);
+        assert_eq!(residents.counted(), BTreeSet::from([id.clone()]));
+        assert_eq!(residents.claim(&id, Some(1)), Room::Free);
+    }
+
+    #[test]
     fn a_place_is_taken_once_and_its_release_calls_who_waits() {
         let residents = Residents::default();
+        residents.counted();
         let (a, b) = (
             SessionId::parse("a").unwrap(),
             SessionId::parse("b").unwrap(),

@@ -16,7 +16,7 @@ use crate::docker;
 use crate::docker::containers::Label;
 use crate::docker::inspect::{State, Summary};
 use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY};
-use crate::session::lifecycle::Aim;
+use crate::session::lifecycle::{Aim, Keep};
 use crate::session::record::{Record, Status};
 use crate::store::EngineMatch;
 
@@ -43,15 +43,41 @@ impl Resync {
     /// # Errors
     /// The engine gave no complete listing. Deadlines are queued all the same.
     pub async fn run(&mut self) -> Result<(), docker::Error> {
-        self.queue_deadlines();
         let host = &self.passes.executor.host;
         let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
-        let listed = host.engine.list(&label).await?;
-        self.queue_surprises(&listed);
+        let listed = host.engine.list(&label).await;
+        if let Ok(listed) = &listed {
+            self.count(listed);
+            self.queue_surprises(listed);
+        }
+        // What needs no engine goes on without one.
+        self.queue_deadlines();
+        let listed = listed?;
         if self.is_known_engine().await? {
-            self.sweep_strays(&listed).await?;
+            self.sweep_strays(&listed).await;
         }
         Ok(())
+    }
+
+    /// Gives each container that runs its place, before anything is started.
+    fn count(&self, listed: &[Summary]) {
+        let passes = &self.passes;
+        let running: BTreeSet<&str> = listed
+            .iter()
+            .filter(|line| is_running(Some(line.state)))
+            .filter_map(|line| line.labels.get(LABEL_KEY).map(String::as_str))
+            .collect();
+        let store = &passes.executor.books.store;
+        for record in store.records() {
+            let status = store.status(&record.spec.id);
+            let key = status.as_deref().and_then(|status| status.key.as_ref());
+            if key.is_some_and(|key| running.contains(key.as_str())) {
+                passes.residents.note(&record.spec.id);
+            }
+        }
+        for waiting in passes.residents.counted() {
+            passes.work.nudge_session(&waiting);
+        }
     }
 
     /// Whether this is the engine that the store was used with before.
@@ -86,7 +112,7 @@ impl Resync {
         for record in store.records() {
             let (aim, deadline) = aim_on_record(passes, &policy, &record, now);
             let status = store.status(&record.spec.id);
-            let reached = status.is_some_and(|status| record.marks.generation <= status.reached);
+            let reached = status.is_some_and(|status| status.has_reached(&record.marks));
             let key = Key::Session(record.spec.id.clone());
             let is_due = !reached || matches!(aim, Aim::Over(_) | Aim::Gone);
             if is_due {
@@ -115,13 +141,11 @@ impl Resync {
                 .and_then(|key| by_key.get(key.as_str()).copied());
             if is_surprising(aim, seen, &record, status.as_deref()) {
                 passes.work.nudge_session(&record.spec.id);
-            } else if seen == Some(State::Running) {
-                passes.residents.note(&record.spec.id);
             }
         }
     }
 
-    async fn sweep_strays(&mut self, listed: &[Summary]) -> Result<(), docker::Error> {
+    async fn sweep_strays(&mut self, listed: &[Summary]) {
         let passes = &self.passes;
         let store = &passes.executor.books.store;
         let keys: BTreeSet<String> = store
@@ -155,21 +179,24 @@ impl Resync {
             }
         }
         self.suspects = verdict.suspects;
-        Ok(())
     }
 }
 
 /// Whether a listing shows something else than the record expects.
 fn is_surprising(aim: Aim, seen: Option<State>, record: &Record, status: Option<&Status>) -> bool {
-    let reached = status.is_some_and(|status| record.marks.generation <= status.reached);
-    let running = match seen {
-        Some(State::Running | State::Paused | State::Restarting) => true,
-        Some(State::Created | State::Removing | State::Exited | State::Dead) | None => false,
-    };
-    let wanted = match aim {
+    let reached = status.is_some_and(|status| status.has_reached(&record.marks));
+    let as_wanted = match aim {
         Aim::Running => seen == Some(State::Running),
-        Aim::Parked(_) | Aim::Closed(_) => !running,
+        Aim::Parked(Keep::Container) | Aim::Closed(Keep::Container) => !is_running(seen),
+        Aim::Parked(Keep::Files) | Aim::Closed(Keep::Files) => seen.is_none(),
         Aim::Over(_) | Aim::Gone => false,
     };
-    !reached || !wanted
+    !reached || !as_wanted
+}
+
+fn is_running(seen: Option<State>) -> bool {
+    match seen {
+        Some(State::Running | State::Paused | State::Restarting) => true,
+        Some(State::Created | State::Removing | State::Exited | State::Dead) | None => false,
+    }
 }

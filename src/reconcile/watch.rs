@@ -35,7 +35,8 @@ pub struct EngineHealth(Arc<Shared>);
 struct Shared {
     /// What is wrong with it; `None` when nothing is.
     trouble: watch::Sender<Option<Trouble>>,
-    recovered: Notify,
+    /// Something may have happened that nobody told.
+    missed: Notify,
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +100,7 @@ impl EngineHealth {
             (None, Some(_)) => {
                 info!("the engine is available again");
                 self.0.trouble.send_replace(None);
-                self.0.recovered.notify_one();
+                self.0.missed.notify_one();
             }
         }
     }
@@ -139,20 +140,32 @@ pub async fn resync(
         resync.empty_trash().await;
         tokio::select! {
             () = cancel.cancelled() => return,
-            () = health.0.recovered.notified() => {}
+            () = health.0.missed.notified() => {}
             () = tokio::time::sleep(period) => {}
         }
     }
 }
 
+/// Whose containers are watched, and whom their events wake.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// The engine.
+    pub engine: Engine,
+    /// The label of the containers.
+    pub label: Label,
+    /// Where their sessions are queued.
+    pub work: Work,
+}
+
 /// Has a session looked at when the engine tells of its container.
 ///
-/// Events only wake: what is lost with a broken stream, a resync finds.
-pub async fn events(engine: Engine, label: Label, work: Work, cancel: CancellationToken) {
+/// Events only wake: what is lost with a broken stream, a resync finds, which each
+/// new stream asks for.
+pub async fn events(watched: Watched, health: EngineHealth, cancel: CancellationToken) {
     loop {
         let Err(error) = tokio::select! {
             () = cancel.cancelled() => return,
-            end = follow(&engine, &label, &work) => end,
+            end = follow(&watched, &health) => end,
         };
         debug!(error = %chain(&error), "the engine's event stream ended");
         tokio::select! {
@@ -163,8 +176,14 @@ pub async fn events(engine: Engine, label: Label, work: Work, cancel: Cancellati
 }
 
 /// Follows the stream until it breaks.
-async fn follow(engine: &Engine, label: &Label, work: &Work) -> Result<Infallible, docker::Error> {
+async fn follow(watched: &Watched, health: &EngineHealth) -> Result<Infallible, docker::Error> {
+    let Watched {
+        engine,
+        label,
+        work,
+    } = watched;
     let mut stream = engine.events(label).await?;
+    health.0.missed.notify_one();
     loop {
         let event = stream.next().await?;
         if let Some(id) = session(&event) {
@@ -181,14 +200,14 @@ fn session(event: &Event) -> Option<SessionId> {
 mod tests {
     use super::*;
 
-    fn silent() -> Option<String> {
-        Some("no answer".to_owned())
+    fn silent() -> String {
+        "no answer".to_owned()
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_engine_is_lost_when_its_trouble_lasts() {
         let health = EngineHealth::default();
-        health.note(silent());
+        health.note(Some(silent()));
         let noted = Instant::now();
         assert_eq!(health.trouble().as_deref(), Some("no answer"));
         assert_eq!(health.lost(), None);
@@ -207,15 +226,15 @@ mod tests {
                 Instant::now()
             }
         });
-        health.note(silent());
+        health.note(Some(silent()));
         tokio::time::sleep(PATIENCE / 2).await;
         health.note(None);
         tokio::time::sleep(PATIENCE).await;
         assert!(!lost.is_finished());
         let again = Instant::now();
-        health.note(silent());
+        health.note(Some(silent()));
         tokio::time::sleep(PATIENCE / 2).await;
-        health.note(silent());
+        health.note(Some(silent()));
         assert_eq!(lost.await.unwrap() - again, PATIENCE);
     }
 }

@@ -25,6 +25,8 @@ pub struct Seat {
     pub last_used: Timestamp,
     /// Whether something uses it now.
     pub in_use: InUse,
+    /// The generation of its marks, to which a victim is held.
+    pub generation: u64,
 }
 
 /// Where a session stands with the ceilings.
@@ -32,6 +34,8 @@ pub struct Seat {
 pub enum Standing {
     /// Open, and its container runs or will.
     Resident,
+    /// Open, and its start keeps failing: nothing runs, and it is tried again.
+    Failing,
     /// Open and asleep since then, with no container running.
     Asleep(Timestamp),
     /// Open and on its way to sleep: its container still runs.
@@ -43,7 +47,7 @@ pub enum Standing {
 impl Standing {
     fn is_open(self) -> bool {
         match self {
-            Self::Resident | Self::FallingAsleep(_) | Self::Asleep(_) => true,
+            Self::Resident | Self::Failing | Self::FallingAsleep(_) | Self::Asleep(_) => true,
             Self::Closing => false,
         }
     }
@@ -62,9 +66,30 @@ pub enum Ask {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
     /// Put to sleep for it.
-    pub park: Option<SessionId>,
+    pub park: Option<Victim>,
     /// Closed for it, files kept.
-    pub close: Option<SessionId>,
+    pub close: Option<Victim>,
+}
+
+/// A session that gives way, as the census saw it.
+///
+/// Whoever acts on it holds the store to this generation: what was closed or
+/// woken meanwhile is no victim any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// The session.
+    pub id: SessionId,
+    /// The generation of its marks.
+    pub generation: u64,
+}
+
+impl From<&Seat> for Victim {
+    fn from(seat: &Seat) -> Self {
+        Self {
+            id: seat.id.clone(),
+            generation: seat.generation,
+        }
+    }
 }
 
 /// The ceiling that refuses, its value, and what counts towards it.
@@ -115,8 +140,8 @@ pub fn admit(
     };
     let park = resident_room(census, capacity, ask, now)?;
     Ok(Admission {
-        park: park.map(|seat| seat.id.clone()),
-        close: close.map(|seat| seat.id.clone()),
+        park: park.map(Victim::from),
+        close: close.map(Victim::from),
     })
 }
 
@@ -131,6 +156,7 @@ fn open_room<'c>(census: &'c Census, capacity: &Capacity) -> Result<Option<&'c S
         Standing::Asleep(since) if seat.in_use == InUse::No => Some(since),
         Standing::Asleep(_)
         | Standing::Resident
+        | Standing::Failing
         | Standing::FallingAsleep(_)
         | Standing::Closing => None,
     };
@@ -223,6 +249,14 @@ mod tests {
             standing,
             last_used: T0,
             in_use: InUse::No,
+            generation: 7,
+        }
+    }
+
+    fn victim(text: &str) -> Victim {
+        Victim {
+            id: id(text),
+            generation: 7,
         }
     }
 
@@ -262,6 +296,17 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_keeps_failing_to_start_takes_nobody_s_place() {
+        let seats = census(&[seat("a", Standing::Failing), seat("b", Standing::Resident)]);
+        assert!(admit(&seats, &residents_of_two(), &Ask::Open(None), T0).is_ok());
+        let open_of_two = Capacity {
+            max_open_sessions: Some(2),
+            ..Capacity::default()
+        };
+        assert!(admit(&seats, &open_of_two, &Ask::Open(None), T0).is_err());
+    }
+
+    #[test]
     fn a_place_that_is_being_left_is_given_once() {
         let leaving = census(&[seat("a", Standing::Closing), seat("b", Standing::Resident)]);
         assert!(admit(&leaving, &residents_of_two(), &Ask::Open(None), T0).is_ok());
@@ -286,7 +331,7 @@ mod tests {
         };
         let open = |seats: &[Seat], now| admit(&census(seats), &capacity, &Ask::Open(None), now);
         let both = [older.clone(), newer.clone()];
-        assert_eq!(open(&both, mins(10)).unwrap().park, Some(id("a")));
+        assert_eq!(open(&both, mins(10)).unwrap().park, Some(victim("a")));
         assert!(
             open(&both, mins(4)).is_err(),
             "nobody is idle for long enough"
@@ -298,7 +343,7 @@ mod tests {
             },
             newer,
         ];
-        assert_eq!(open(&busy, mins(10)).unwrap().park, Some(id("b")));
+        assert_eq!(open(&busy, mins(10)).unwrap().park, Some(victim("b")));
     }
 
     #[test]
@@ -333,7 +378,7 @@ mod tests {
             admit(&seats, &capacity, &Ask::Open(None), mins(3))
                 .unwrap()
                 .close,
-            Some(id("b"))
+            Some(victim("b"))
         );
     }
 

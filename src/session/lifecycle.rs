@@ -37,6 +37,8 @@ pub struct Activity {
     pub last_used: Timestamp,
     /// Whether something uses it now.
     pub now: InUse,
+    /// Nothing ages from before this instant.
+    pub floor: Timestamp,
 }
 
 /// Whether something uses a session at this moment.
@@ -50,8 +52,8 @@ pub enum InUse {
 
 /// Decides what a session should be, and when that changes if nothing happens.
 ///
-/// `activity.last_used` has to be floored at the daemon's start by the caller, so
-/// that a clock that was stepped while the daemon was down ages nothing.
+/// Idleness counts from `activity.floor` at the earliest, so that a clock that was
+/// stepped while the daemon was down ages nothing.
 pub fn aim(
     marks: &Marks,
     lifetimes: &Lifetimes,
@@ -59,19 +61,18 @@ pub fn aim(
     now: Timestamp,
 ) -> (Aim, Option<Timestamp>) {
     if let Some(closed) = &marks.closed {
-        let used = activity.last_used.max(closed.at);
+        let at = closed.at.max(activity.floor);
+        let used = activity.last_used.max(at);
         return match closed.purge {
             Purge::Yes => (Aim::Gone, None),
-            Purge::No => over(lifetimes, closed.at, used, now),
+            Purge::No => over(lifetimes, at, used, now),
         };
     }
-    let end = match &marks.parked {
-        Some(parked) => activity
-            .last_used
-            .max(parked.at)
-            .plus(lifetimes.idle_timeout),
-        None => activity.last_used.plus(lifetimes.idle_timeout),
+    let since = match &marks.parked {
+        Some(parked) => activity.last_used.max(parked.at),
+        None => activity.last_used,
     };
+    let end = since.max(activity.floor).plus(lifetimes.idle_timeout);
     match (activity.now, &marks.parked) {
         (InUse::No, _) if end < now => (Aim::Over(Reason::Idle), None),
         (InUse::No, Some(_)) => (Aim::Parked(keep(lifetimes)), Some(end)),
@@ -84,6 +85,21 @@ pub fn aim(
         (InUse::Yes, None) => (Aim::Running, Some(now.plus(lifetimes.idle_timeout))),
     }
 }
+
+/// Returns the instant before which the age of a closed session's remains is not
+/// counted, given when the records last changed and when the daemon started.
+///
+/// A daemon that was down for a month, or that started before its own records,
+/// reads a clock that was set in between, for all that it knows.
+pub fn trusted_from(last_known: Option<Timestamp>, started: Timestamp) -> Timestamp {
+    match last_known {
+        Some(known) if started < known || DOWN_MAX < started.since(known) => started,
+        Some(_) | None => Timestamp::ZERO,
+    }
+}
+
+/// The longest time between two runs that the wall clock is believed.
+const DOWN_MAX: Duration = Duration::from_hours(30 * 24);
 
 /// What is left of a session that is over.
 fn over(
@@ -145,6 +161,7 @@ pub(crate) mod tests {
         Activity {
             last_used,
             now: InUse::No,
+            floor: T0,
         }
     }
 
@@ -165,6 +182,7 @@ pub(crate) mod tests {
         let busy = Activity {
             last_used: T0,
             now: InUse::Yes,
+            floor: T0,
         };
         assert_eq!(
             aim(&marks(), &lifetimes(), busy, mins(10_000)),
@@ -232,10 +250,22 @@ pub(crate) mod tests {
     fn a_jump_of_the_wall_clock_reaps_nothing() {
         for years in [0u64, 1, 10] {
             let start = T0.plus(Duration::from_hours(24 * 365 * years));
-            // The daemon floors the last use at its own start, as it does here.
-            let floored = idle_since(T0.max(start));
+            let floored = Activity {
+                floor: start,
+                ..idle_since(T0)
+            };
             assert_eq!(aim(&marks(), &lifetimes(), floored, start).0, Aim::Running);
+            let closed = marks().closed(T0, Purge::No, Reason::Requested);
+            assert_eq!(
+                aim(&closed, &lifetimes(), floored, start).0,
+                Aim::Closed(Keep::Container)
+            );
         }
+        // A month or more between two runs is not believed, nor a time before the records.
+        assert_eq!(trusted_from(Some(T0), mins(60)), Timestamp::ZERO);
+        let later = T0.plus(Duration::from_hours(24 * 365));
+        assert_eq!(trusted_from(Some(T0), later), later);
+        assert_eq!(trusted_from(Some(later), T0), T0);
         // A last use that lies ahead is no idle time at all.
         assert_eq!(
             aim(&marks(), &lifetimes(), idle_since(mins(60)), T0).0,

@@ -51,6 +51,80 @@ pub struct Marks {
     pub slept: Option<Reason>,
 }
 
+impl Record {
+    /// Returns this record with other marks.
+    #[must_use]
+    pub fn with(&self, marks: Marks) -> Self {
+        Self {
+            spec: self.spec.clone(),
+            marks,
+        }
+    }
+
+    /// Returns whether the session is open, asleep or not.
+    pub fn is_open(&self) -> bool {
+        self.marks.closed.is_none()
+    }
+}
+
+impl Marks {
+    /// Returns the marks of a session that was opened just now.
+    pub fn opened(generation: u64, now: Timestamp) -> Self {
+        Self {
+            generation,
+            last_used: now,
+            parked: None,
+            closed: None,
+            slept: None,
+        }
+    }
+
+    /// Returns the next marks with nothing changed but the generation.
+    #[must_use]
+    pub fn raised(&self) -> Self {
+        Self {
+            generation: self.generation + 1,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the next marks: asleep.
+    #[must_use]
+    pub fn parked(&self, at: Timestamp, reason: Reason) -> Self {
+        Self {
+            parked: Some(Parked { at, reason }),
+            slept: Some(reason),
+            ..self.raised()
+        }
+    }
+
+    /// Returns the next marks: wanted again.
+    #[must_use]
+    pub fn woken(&self, at: Timestamp) -> Self {
+        Self {
+            last_used: at,
+            parked: None,
+            ..self.raised()
+        }
+    }
+
+    /// Returns the next marks: over.
+    #[must_use]
+    pub fn closed(&self, at: Timestamp, purge: Purge, reason: Reason) -> Self {
+        Self {
+            closed: Some(Closed { at, purge, reason }),
+            ..self.raised()
+        }
+    }
+}
+
+impl Status {
+    /// Returns whether the aim of these marks was reached.
+    pub fn has_reached(&self, marks: &Marks) -> bool {
+        marks.generation <= self.reached
+    }
+}
+
 /// A session asleep: its next use wakes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parked {

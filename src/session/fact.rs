@@ -1,0 +1,70 @@
+//! Names what happens in the life of a session, as the service log tells it.
+
+use std::collections::BTreeMap;
+
+use super::record::{Event, Reason, Spec};
+use crate::clock::Timestamp;
+
+/// One thing that happens in the life of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// Its sandbox runs for the first time.
+    Opened,
+    /// A caller attached to it.
+    Attached,
+    /// It fell asleep.
+    Hibernated,
+    /// It woke.
+    Woken,
+    /// Its container was started anew by somebody else.
+    Reset,
+    /// It gave way to another session.
+    Evicted,
+    /// It was idle for too long.
+    Reaped,
+    /// A caller closed it.
+    Closed,
+    /// Everything it had is gone.
+    Purged,
+    /// It could not be started.
+    Failed,
+    /// Its container ran out of memory.
+    Oom,
+}
+
+impl Fact {
+    /// Returns the stable word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Opened => "opened",
+            Self::Attached => "attached",
+            Self::Hibernated => "hibernated",
+            Self::Woken => "woken",
+            Self::Reset => "reset",
+            Self::Evicted => "evicted",
+            Self::Reaped => "reaped",
+            Self::Closed => "closed",
+            Self::Purged => "purged",
+            Self::Failed => "failed",
+            Self::Oom => "oom",
+        }
+    }
+
+    /// Makes the entry of the service log.
+    pub fn event(self, at: Timestamp, spec: &Spec, reason: Option<Reason>) -> Event {
+        let mut facts = BTreeMap::from([("runtime".to_owned(), spec.alias.to_string())]);
+        if let Some(tenant) = &spec.tenant {
+            facts.insert("tenant".to_owned(), tenant.to_string());
+        }
+        Event {
+            at,
+            op: self.as_str().to_owned(),
+            target: spec.id.to_string(),
+            ok: self != Self::Failed,
+            detail: reason.map_or_else(String::new, |reason| reason.as_str().to_owned()),
+            duration_us: 0,
+            request_id: None,
+            facts,
+        }
+    }
+}
