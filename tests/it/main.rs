@@ -13,6 +13,10 @@ mod support;
 
 mod artifacts;
 mod contract;
+mod disk;
 mod engine;
+mod engine_faults;
 mod laws;
+mod ownership;
+mod survival;
 mod unit;
