@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::killing::{Signal, kill_from_host, sweep};
+use super::killing::{kill_from_host, sweep};
 use crate::docker;
 use crate::docker::Engine;
 use crate::docker::exec::{ExecBody, ExecCreated, ExecId, ExecStream};
@@ -21,8 +22,6 @@ use crate::id::RunId;
 pub const OUTPUT_BYTES_MAX: usize = 100_000;
 /// The variable that marks every process of a run.
 pub const COOKIE: &str = "SANDBOXD_RUN";
-/// How long a command has between the request to end and its kill.
-const GRACE: Duration = Duration::from_secs(2);
 /// How long the end of the output is waited for after a kill.
 const KILLED_WAIT: Duration = Duration::from_millis(500);
 /// How long the engine may take to know an exit code after the output ended.
@@ -162,7 +161,7 @@ async fn drain(stream: &mut ExecStream, kept: &mut Kept) -> Result<(), docker::E
     Ok(())
 }
 
-/// Ends everything that carries the run's cookie: asks, waits, kills.
+/// Ends everything that carries the run's cookie, and keeps what it prints on its way out.
 async fn kill(
     engine: &Engine,
     shell: &Shell<'_>,
@@ -170,15 +169,24 @@ async fn kill(
     stream: &mut ExecStream,
     kept: &mut Kept,
 ) {
-    sweep(engine, shell.container, shell.run, Signal::Term).await;
-    let ended = timeout(GRACE, drain(stream, kept)).await;
-    // A leader that is gone may have left others behind that ignored the request
-    // or left its group, so the kill follows in any case.
-    sweep(engine, shell.container, shell.run, Signal::Kill).await;
-    if ended.is_ok() {
-        return;
-    }
-    if timeout(KILLED_WAIT, drain(stream, kept)).await.is_ok() {
+    let swept = Notify::new();
+    let sweeping = async {
+        sweep(engine, shell.container, shell.run).await;
+        swept.notify_one();
+    };
+    let draining = async {
+        let killed = async {
+            swept.notified().await;
+            sleep(KILLED_WAIT).await;
+        };
+        tokio::select! {
+            // The stream's failure is its end as well.
+            Ok(()) | Err(_) = drain(stream, kept) => true,
+            () = killed => false,
+        }
+    };
+    let ((), ended) = tokio::join!(sweeping, draining);
+    if ended {
         return;
     }
     match engine.exec_inspect(exec).await {
