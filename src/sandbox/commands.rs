@@ -20,6 +20,9 @@ use crate::id::RunId;
 
 /// Bytes of output that are kept; what comes after is read and dropped.
 pub const OUTPUT_BYTES_MAX: usize = 100_000;
+/// Runs the shell command `$1` with both its streams in one pipe: through two, the
+/// engine would pass them on in any order.
+const MERGED: &str = r#"exec /bin/sh -c "$1" 2>&1"#;
 /// The variable that marks every process of a run.
 pub const COOKIE: &str = "SANDBOXD_RUN";
 /// How long the end of the output is waited for after a kill.
@@ -107,7 +110,9 @@ pub async fn run_shell(
     gone: &CancellationToken,
 ) -> Result<Ran, NotRun> {
     let body = ExecBody {
-        argv: ["/bin/sh", "-c", shell.command].map(str::to_owned).to_vec(),
+        argv: ["/bin/sh", "-c", MERGED, "/bin/sh", shell.command]
+            .map(str::to_owned)
+            .to_vec(),
         env: Env::from_iter([(COOKIE, shell.run.as_str())]),
         working_dir: None,
         user: None,
