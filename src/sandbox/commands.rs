@@ -15,6 +15,7 @@ use super::killing::{kill_from_host, sweep};
 use crate::docker;
 use crate::docker::Engine;
 use crate::docker::exec::{ExecBody, ExecCreated, ExecId, ExecStream};
+use crate::docker::inspect::State;
 use crate::docker::spec::Env;
 use crate::id::RunId;
 
@@ -31,6 +32,10 @@ const KILLED_WAIT: Duration = Duration::from_millis(500);
 const EXIT_CODE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The first rest between two questions for the exit code; it doubles.
 const EXIT_CODE_POLL: Duration = Duration::from_millis(10);
+/// How long the engine may take to know that a container ended.
+const END_WAIT_MAX: Duration = Duration::from_secs(1);
+/// The rest between two looks at a container that may have ended.
+const END_POLL: Duration = Duration::from_millis(50);
 
 /// A shell command to run.
 #[derive(Clone, Debug)]
@@ -227,6 +232,48 @@ async fn exit_of(engine: &Engine, exec: &ExecId) -> Ending {
         sleep(rest).await;
         rest *= 2;
     }
+}
+
+/// Tells whether a container goes on after a command in it ended by a kill.
+///
+/// The kernel kills what is in a container when its first process ends, and the
+/// engine learns of the command's end before it learns of the container's. So its
+/// word that the container runs proves nothing yet; a further command that runs
+/// does.
+pub async fn goes_on(engine: &Engine, container: &str) -> bool {
+    let body = ExecBody {
+        argv: ["/bin/sh", "-c", ":"].map(str::to_owned).to_vec(),
+        ..ExecBody::default()
+    };
+    let ran = async {
+        let ExecCreated::New(exec) = engine.exec_create(container, &body).await? else {
+            return Ok(false);
+        };
+        let mut stream = engine.exec_start(&exec).await?;
+        drain(&mut stream, &mut Kept::default()).await?;
+        Ok::<_, docker::Error>(exit_of(engine, &exec).await == Ending::Exited(0))
+    };
+    if matches!(ran.await, Ok(true)) {
+        return true;
+    }
+    // It may be short of processes instead, so its end has to be told as well.
+    let give_up = Instant::now() + END_WAIT_MAX;
+    while Instant::now() < give_up {
+        match engine.inspect(container).await {
+            Ok(Some(seen)) => match seen.state {
+                State::Running | State::Paused => sleep(END_POLL).await,
+                State::Created
+                | State::Restarting
+                | State::Removing
+                | State::Exited
+                | State::Dead => return false,
+            },
+            Ok(None) => return false,
+            // Nobody knows, and what was seen of the command is all there is.
+            Err(_) => return true,
+        }
+    }
+    true
 }
 
 fn lost(error: &docker::Error) -> String {
