@@ -12,7 +12,10 @@
 mod support;
 
 mod artifacts;
+mod commands;
 mod contract;
 mod engine;
 mod laws;
+mod operator;
+mod sessions;
 mod unit;
