@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::api::{Api, WORKSPACES, settings, wait};
-use crate::support::daemon::{Daemon, Settings};
+use crate::support::daemon::{Daemon, Ending, Settings};
 use crate::support::docker::{docker, labelled};
 use crate::support::http::Response;
 use crate::support::proxy::{Mode, Proxy};
@@ -121,11 +121,16 @@ fn an_engine_that_says_nothing_is_known_survived_and_over() {
 }
 
 #[test]
-fn an_opening_caught_by_a_freeze_fails_soon_and_leaves_nothing_behind() {
+fn what_a_freeze_catches_fails_soon_and_leaves_nothing_behind() {
     let proxy = Proxy::start();
     let daemon = Daemon::start(&through(&proxy));
     let api = Api::of(&daemon);
+    api.open_id("stays");
     proxy.set(Mode::Frozen);
+    let command = {
+        let api = api.clone();
+        thread::spawn(move || within(GIVEN_UP, || exec(&api, "stays")))
+    };
     let openings: Vec<_> = (0..4)
         .map(|n| {
             let api = api.clone();
@@ -135,18 +140,61 @@ fn an_opening_caught_by_a_freeze_fails_soon_and_leaves_nothing_behind() {
     for opening in openings {
         assert_unavailable(&opening.join().unwrap());
     }
+    assert_unavailable(&command.join().unwrap());
     let listed = api.json(200, "GET /sessions", None);
-    assert_eq!(listed["sessions"], json!([]));
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
     proxy.set(Mode::Forward);
     wait_for_health(&api, "ok", RECOVERED);
-    wait_for_containers(&daemon, 0);
-    api.open_id("caught-0");
     wait_for_containers(&daemon, 1);
+    api.open_id("caught-0");
+    wait_for_containers(&daemon, 2);
+}
+
+#[test]
+fn an_orderly_end_does_not_wait_for_a_silent_engine() {
+    let proxy = Proxy::start();
+    let mut daemon = Daemon::start(&through(&proxy));
+    let api = Api::of(&daemon);
+    let token = api.open_id("stays");
+    proxy.set(Mode::Frozen);
+    let http = daemon.http();
+    let opening = thread::spawn(move || {
+        let asked = json!({"session_id": "caught"});
+        Api::request_on(&http, "POST", "/sessions", Some(&asked))
+    });
+    thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    assert_eq!(daemon.stop(Ending::Terminate).code(), Some(0));
+    let took = began.elapsed();
+    assert!(took < GIVEN_UP, "{took:?}");
+    let refused = opening.join().unwrap();
+    assert!(refused.is_err() || refused.is_ok_and(|reply| reply.status == 503));
+    proxy.set(Mode::Forward);
+    daemon.start_again();
+    assert_eq!(api.with_token(&token).sh("stays", "echo hi"), "hi");
+    // It was told of no session, and has one whole or none.
+    wait("the opening is whole or gone", RECOVERED, || {
+        let listed = api.json(200, "GET /sessions", None);
+        let listed = listed["sessions"].as_array().unwrap().clone();
+        let is_settled = listed.iter().all(|session| session["phase"] == "running");
+        let containers = labelled(&daemon.label()).len();
+        (is_settled && containers == listed.len()).then_some(())
+    });
 }
 
 #[test]
 fn a_daemon_started_without_its_engine_serves_and_recovers() {
+    a_daemon_serves_and_recovers_that_started_in(Mode::Gone);
+}
+
+#[test]
+fn a_daemon_started_with_a_silent_engine_serves_and_recovers() {
+    a_daemon_serves_and_recovers_that_started_in(Mode::Frozen);
+}
+
+fn a_daemon_serves_and_recovers_that_started_in(mode: Mode) {
     let proxy = Proxy::absent();
+    proxy.set(mode);
     let daemon = Daemon::start(&through(&proxy));
     let api = Api::of(&daemon);
     wait_for_health(&api, "degraded", NOTICED);

@@ -65,8 +65,7 @@ fn container(name: &str, labels: &[&str]) -> (String, Removed) {
 }
 
 fn unique(name: &str) -> String {
-    let unique = uuid::Uuid::new_v4().simple().to_string();
-    format!("{name}-{}", &unique[..8])
+    format!("{name}-{}", uuid::Uuid::new_v4().simple())
 }
 
 fn runs(container: &str) -> bool {

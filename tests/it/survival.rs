@@ -233,6 +233,20 @@ fn a_kill_amid_closings_and_purges_delays_them_until_the_start() {
 }
 
 #[test]
+fn remains_of_a_removal_that_was_cut_short_go_at_the_start() {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+    daemon.stop(Ending::Kill);
+    let trash = daemon.dir().join("ws/.trash");
+    let remains = trash.join("0123456789abcdef0123456789abcdef");
+    std::fs::create_dir_all(remains.join("workspace/a/b")).unwrap();
+    std::fs::write(remains.join("workspace/a/secret"), "x").unwrap();
+    daemon.start_again();
+    wait("the trash is empty", SETTLED, || {
+        trash.read_dir().unwrap().next().is_none().then_some(())
+    });
+}
+
+#[test]
 fn a_kill_amid_a_command_leaves_a_session_that_works() {
     let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
     let api = Api::of(&daemon);
