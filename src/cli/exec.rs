@@ -37,6 +37,10 @@ fn conclude(printer: &mut Printer<'_>, reply: &ExecResponse) -> Exit {
         printer.note("the output is cut; the command printed more");
     }
     match (reply.exit_code, &reply.reason) {
+        (Some(code), Some(reason)) if reason == "timeout" => {
+            printer.note("the command was over its time and was killed");
+            Exit::of_command(code)
+        }
         (Some(code), _) => Exit::of_command(code),
         (None, Some(reason)) => {
             printer.error(

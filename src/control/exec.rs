@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::docker;
 use crate::id::{RequestId, RunId, SessionId};
 use crate::reconcile::chain;
-use crate::sandbox::commands::{Ending, NotRun, Ran, Shell, run_shell};
+use crate::sandbox::commands::{Ending, NotRun, Ran, Shell, goes_on, run_shell};
 use crate::session::record::Event;
 use crate::store::Batch;
 use crate::wire::exec::ExecResponse;
@@ -23,6 +23,8 @@ use crate::wire::exec::ExecResponse;
 const TARGET_CHARS_MAX: usize = 200;
 /// The exit code of what was killed at its deadline, as `timeout` has it.
 const TIMED_OUT: i64 = 124;
+/// The exit code of what was ended by SIGKILL.
+const KILLED: i64 = 137;
 /// How often a command is offered to a sandbox that had ended just then.
 const TRIES_MAX: usize = 3;
 
@@ -131,7 +133,7 @@ impl Control {
     /// Makes the reply of what was seen of a command.
     async fn told(&self, errand: &Errand, live: &Live, ran: Ran) -> ExecResponse {
         let (exit_code, reason) = match ran.ending {
-            Ending::Exited(code) if 128 < code && self.has_ended(errand, live).await => {
+            Ending::Exited(KILLED) | Ending::Unknown(_) if self.has_ended(errand, live).await => {
                 (None, Some("container_lost".to_owned()))
             }
             Ending::Exited(code) => (Some(code), None),
@@ -152,15 +154,10 @@ impl Control {
         reply
     }
 
-    /// Whether the container ended with its command: then the code is the
-    /// container's end, and not one that the command gave.
+    /// Whether the container ended with its command: then that is the reason, and
+    /// the code, if there is one, is not one that the command gave.
     async fn has_ended(&self, errand: &Errand, live: &Live) -> bool {
-        let seen = self.0.host.engine.inspect(&live.container).await;
-        let ended = match seen {
-            Ok(Some(container)) => container.state != docker::inspect::State::Running,
-            Ok(None) => true,
-            Err(_) => false,
-        };
+        let ended = !goes_on(&self.0.host.engine, &live.container).await;
         if ended {
             self.0.loop_.work.nudge_session(&errand.id);
         }

@@ -285,7 +285,7 @@ impl Passes {
         let (waiting, again) = match self.executor.fetch(reference).await {
             Ok(()) => (images.ready(reference), None),
             Err(error) => {
-                let why = failure(&error);
+                let why = failure(&error).about(reference);
                 warn!(image = reference, error = %why, "an image could not be had");
                 let again = match why {
                     Failure::Unavailable(_) | Failure::Engine(_) | Failure::NoSpace(_) => {

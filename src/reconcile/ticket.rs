@@ -40,6 +40,21 @@ pub enum Failure {
     Store(String),
 }
 
+impl Failure {
+    /// Puts before its own words what it is about.
+    #[must_use]
+    pub fn about(self, what: &str) -> Self {
+        let with = |why: String| format!("{what}: {why}");
+        match self {
+            Self::Refused(why) => Self::Refused(with(why)),
+            Self::Unavailable(why) => Self::Unavailable(with(why)),
+            Self::Engine(why) => Self::Engine(with(why)),
+            Self::NoSpace(why) => Self::NoSpace(with(why)),
+            Self::Store(why) => Self::Store(with(why)),
+        }
+    }
+}
+
 /// The tickets of all sessions; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Tickets(Arc<Mutex<Desks>>);

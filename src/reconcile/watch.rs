@@ -200,14 +200,14 @@ fn session(event: &Event) -> Option<SessionId> {
 mod tests {
     use super::*;
 
-    fn silent() -> String {
-        "no answer".to_owned()
+    fn silence(health: &EngineHealth) {
+        health.note(Some("no answer".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_engine_is_lost_when_its_trouble_lasts() {
         let health = EngineHealth::default();
-        health.note(Some(silent()));
+        silence(&health);
         let noted = Instant::now();
         assert_eq!(health.trouble().as_deref(), Some("no answer"));
         assert_eq!(health.lost(), None);
@@ -226,15 +226,15 @@ mod tests {
                 Instant::now()
             }
         });
-        health.note(Some(silent()));
+        silence(&health);
         tokio::time::sleep(PATIENCE / 2).await;
         health.note(None);
         tokio::time::sleep(PATIENCE).await;
         assert!(!lost.is_finished());
         let again = Instant::now();
-        health.note(Some(silent()));
+        silence(&health);
         tokio::time::sleep(PATIENCE / 2).await;
-        health.note(Some(silent()));
+        silence(&health);
         assert_eq!(lost.await.unwrap() - again, PATIENCE);
     }
 }

@@ -6,29 +6,36 @@
 
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::killing::{Signal, kill_from_host, sweep};
+use super::killing::{kill_from_host, sweep};
 use crate::docker;
 use crate::docker::Engine;
 use crate::docker::exec::{ExecBody, ExecCreated, ExecId, ExecStream};
+use crate::docker::inspect::State;
 use crate::docker::spec::Env;
 use crate::id::RunId;
 
 /// Bytes of output that are kept; what comes after is read and dropped.
 pub const OUTPUT_BYTES_MAX: usize = 100_000;
+/// Runs the shell command `$1` with both its streams in one pipe: through two, the
+/// engine would pass them on in any order.
+const MERGED: &str = r#"exec /bin/sh -c "$1" 2>&1"#;
 /// The variable that marks every process of a run.
 pub const COOKIE: &str = "SANDBOXD_RUN";
-/// How long a command has between the request to end and its kill.
-const GRACE: Duration = Duration::from_secs(2);
 /// How long the end of the output is waited for after a kill.
 const KILLED_WAIT: Duration = Duration::from_millis(500);
 /// How long the engine may take to know an exit code after the output ended.
 const EXIT_CODE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The first rest between two questions for the exit code; it doubles.
 const EXIT_CODE_POLL: Duration = Duration::from_millis(10);
+/// How long the engine may take to know that a container ended.
+const END_WAIT_MAX: Duration = Duration::from_secs(1);
+/// The rest between two looks at a container that may have ended.
+const END_POLL: Duration = Duration::from_millis(50);
 
 /// A shell command to run.
 #[derive(Clone, Debug)]
@@ -108,7 +115,9 @@ pub async fn run_shell(
     gone: &CancellationToken,
 ) -> Result<Ran, NotRun> {
     let body = ExecBody {
-        argv: ["/bin/sh", "-c", shell.command].map(str::to_owned).to_vec(),
+        argv: ["/bin/sh", "-c", MERGED, "/bin/sh", shell.command]
+            .map(str::to_owned)
+            .to_vec(),
         env: Env::from_iter([(COOKIE, shell.run.as_str())]),
         working_dir: None,
         user: None,
@@ -162,7 +171,7 @@ async fn drain(stream: &mut ExecStream, kept: &mut Kept) -> Result<(), docker::E
     Ok(())
 }
 
-/// Ends everything that carries the run's cookie: asks, waits, kills.
+/// Ends everything that carries the run's cookie, and keeps what it prints on its way out.
 async fn kill(
     engine: &Engine,
     shell: &Shell<'_>,
@@ -170,15 +179,24 @@ async fn kill(
     stream: &mut ExecStream,
     kept: &mut Kept,
 ) {
-    sweep(engine, shell.container, shell.run, Signal::Term).await;
-    let ended = timeout(GRACE, drain(stream, kept)).await;
-    // A leader that is gone may have left others behind that ignored the request
-    // or left its group, so the kill follows in any case.
-    sweep(engine, shell.container, shell.run, Signal::Kill).await;
-    if ended.is_ok() {
-        return;
-    }
-    if timeout(KILLED_WAIT, drain(stream, kept)).await.is_ok() {
+    let swept = Notify::new();
+    let sweeping = async {
+        sweep(engine, shell.container, shell.run).await;
+        swept.notify_one();
+    };
+    let draining = async {
+        let killed = async {
+            swept.notified().await;
+            sleep(KILLED_WAIT).await;
+        };
+        tokio::select! {
+            // The stream's failure is its end as well.
+            Ok(()) | Err(_) = drain(stream, kept) => true,
+            () = killed => false,
+        }
+    };
+    let ((), ended) = tokio::join!(sweeping, draining);
+    if ended {
         return;
     }
     match engine.exec_inspect(exec).await {
@@ -214,6 +232,48 @@ async fn exit_of(engine: &Engine, exec: &ExecId) -> Ending {
         sleep(rest).await;
         rest *= 2;
     }
+}
+
+/// Tells whether a container goes on after a command in it ended by a kill.
+///
+/// The kernel kills what is in a container when its first process ends, and the
+/// engine learns of the command's end before it learns of the container's. So its
+/// word that the container runs proves nothing yet; a further command that runs
+/// does.
+pub async fn goes_on(engine: &Engine, container: &str) -> bool {
+    let body = ExecBody {
+        argv: ["/bin/sh", "-c", ":"].map(str::to_owned).to_vec(),
+        ..ExecBody::default()
+    };
+    let ran = async {
+        let ExecCreated::New(exec) = engine.exec_create(container, &body).await? else {
+            return Ok(false);
+        };
+        let mut stream = engine.exec_start(&exec).await?;
+        drain(&mut stream, &mut Kept::default()).await?;
+        Ok::<_, docker::Error>(exit_of(engine, &exec).await == Ending::Exited(0))
+    };
+    if matches!(ran.await, Ok(true)) {
+        return true;
+    }
+    // It may be short of processes instead, so its end has to be told as well.
+    let give_up = Instant::now() + END_WAIT_MAX;
+    while Instant::now() < give_up {
+        match engine.inspect(container).await {
+            Ok(Some(seen)) => match seen.state {
+                State::Running | State::Paused => sleep(END_POLL).await,
+                State::Created
+                | State::Restarting
+                | State::Removing
+                | State::Exited
+                | State::Dead => return false,
+            },
+            Ok(None) => return false,
+            // Nobody knows, and what was seen of the command is all there is.
+            Err(_) => return true,
+        }
+    }
+    true
 }
 
 fn lost(error: &docker::Error) -> String {

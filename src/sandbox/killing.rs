@@ -8,45 +8,51 @@ use crate::docker::Engine;
 use crate::docker::exec::{ExecBody, ExecCreated};
 use crate::id::RunId;
 
-/// What a sweep sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
-    /// The request to end.
-    Term,
-    /// The end.
-    Kill,
-}
-
-/// Sends a signal to the group of every process that carries the cookie, and to
-/// the process itself. `$1` is the signal's name, `$2` the cookie.
+/// Asks every process that carries the cookie `$1`, and its group, to end; waits
+/// for two seconds at most, and kills what is left.
 ///
-/// `-z` is for more than tidiness: the grep of busybox reads no further than the
-/// first NUL without it.
+/// A pipeline takes all environments apart, since the `grep` of some images sees
+/// only the first variable of each. What forks during a kill is met by the next.
 const SCRIPT: &str = r#"
-for e in $(grep -lszxF "$2" /proc/[0-9]*/environ); do
-  d=${e%/environ}
-  read -r s < "$d/stat" || continue
-  s=${s##*) }
-  set -- "$1" "$2" $s
-  kill -"$1" -"$5" 2>/dev/null
-  kill -"$1" "${d#/proc/}" 2>/dev/null
+exec 2>/dev/null
+cookie=$1
+marked() {
+  tail -n +1 /proc/[0-9]*/environ | tr '\0' '\n' | while read -r line; do
+    case $line in
+      "==> /proc/"*"/environ <==") pid=${line#"==> /proc/"} pid=${pid%"/environ <=="} ;;
+      "$cookie") echo "$pid" ;;
+    esac
+  done
+}
+send() {
+  for pid in $(marked); do
+    read -r stat < "/proc/$pid/stat" || continue
+    set -- "$1" ${stat##*) }
+    if [ "$4" -gt 1 ]; then kill -"$1" -"$4"; fi
+    kill -"$1" "$pid"
+  done
+}
+send TERM
+for rest in 0.05 0.1 0.2 0.3 0.4 0.45 0.5; do
+  [ -n "$(marked)" ] || exit 0
+  sleep "$rest" || { sleep 2; break; }
 done
-:
+for again in 1 2 3; do
+  [ -n "$(marked)" ] || exit 0
+  send KILL
+done
 "#;
 
-/// Signals everything in the container that carries a run's cookie.
+/// Ends everything in the container that carries a run's cookie: asks, waits, kills.
 ///
-/// It runs inside the container, since only there the processes have the
-/// numbers that can be told apart from the host's. A failure is logged: what
-/// remains is ended with the container at the latest.
-pub(super) async fn sweep(engine: &Engine, container: &str, run: &RunId, signal: Signal) {
-    let name = match signal {
-        Signal::Term => "TERM",
-        Signal::Kill => "KILL",
-    };
+/// It is one script inside the container, since only there the processes have the
+/// numbers that can be told apart from the host's, and since each call of the engine
+/// costs time that the run no longer has. A failure is logged: what remains is ended
+/// with the container at the latest.
+pub(super) async fn sweep(engine: &Engine, container: &str, run: &RunId) {
     let cookie = format!("{COOKIE}={run}");
     let body = ExecBody {
-        argv: ["/bin/sh", "-c", SCRIPT, "sandboxd-sweep", name, &cookie]
+        argv: ["/bin/sh", "-c", SCRIPT, "sandboxd-sweep", &cookie]
             .map(str::to_owned)
             .to_vec(),
         ..ExecBody::default()

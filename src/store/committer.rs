@@ -18,9 +18,11 @@ use super::ballast::Ballast;
 use super::batch::{Batch, Committed};
 use super::database::Database;
 use super::error::{CommitError, Fault};
+use super::files::failed;
 use super::handle::{Shared, read, write};
 use super::health::Health;
 use super::lock::Lock;
+use super::parting::Parting;
 use super::probe::Probe;
 use super::restore::restore;
 use super::stage::Staged;
@@ -58,6 +60,7 @@ pub(super) struct Waiting {
 /// How the database is opened, the first time and again.
 #[derive(Debug)]
 pub(super) struct Recipe {
+    pub(super) state_dir: PathBuf,
     pub(super) database_dir: PathBuf,
     pub(super) probe: Probe,
     pub(super) probe_deadline: Duration,
@@ -297,6 +300,18 @@ impl Committer {
         }
     }
 
+    /// Leaves word of what the next open has to find.
+    fn take_leave(&self) {
+        let records = read(&self.shared.mirror).records.len();
+        let left = Parting::of(&self.recipe.database_dir, records)
+            .map_err(failed("look at", &self.recipe.database_dir))
+            .and_then(|parting| parting.write(&self.recipe.state_dir));
+        if let Err(error) = left {
+            // Without it the next open trusts what it finds, as after a kill.
+            warn!(?error, "how the store was closed is not written down");
+        }
+    }
+
     fn close(self, closing: Option<oneshot::Sender<Result<(), Fault>>>) {
         let database = write(&self.shared.database).take();
         let synced = match database {
@@ -304,6 +319,9 @@ impl Committer {
             Some(database) => {
                 let synced = database.sync();
                 database.close();
+                if synced.is_ok() {
+                    self.take_leave();
+                }
                 synced
             }
             None => Ok(()),

@@ -35,6 +35,7 @@ mod ballast;
 mod files;
 mod lock;
 mod marker;
+mod parting;
 
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use super::lock::Lock;
 use super::marker;
 use super::meta::Meta;
 use super::mirror::Mirror;
+use super::parting::{self, Parting};
 use super::probe::{PROBE_SECS_MAX, Probe};
 use super::writes::{Durability, Writes};
 use crate::clock::{Clock, Timestamp};
@@ -76,8 +77,8 @@ pub(super) struct Opened {
 
 /// What the state directory held before.
 enum Before {
-    /// A store of this instance.
-    Initialised(InstanceId),
+    /// A store of this instance, as it was closed if that was in order.
+    Initialised(InstanceId, Option<Parting>),
     /// No store that anybody relied on; a new one is to be of this instance.
     Fresh(InstanceId),
 }
@@ -116,16 +117,18 @@ pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     }
     let lock = Lock::take(dir)?;
     let recipe = Recipe {
+        state_dir: dir.to_owned(),
         database_dir: dir.join("store").join("v1"),
         probe: options.probe.clone(),
         probe_deadline: options.probe_deadline,
     };
     let mut ballast = Ballast::keep(dir);
     let marked = marker::read(dir)?;
+    let parting = parting::read(dir)?;
     let mut set_aside = None;
     let (database, mirror) = loop {
         let before = match (&marked, &set_aside) {
-            (Some(instance), None) => Before::Initialised(instance.clone()),
+            (Some(instance), None) => Before::Initialised(instance.clone(), parting),
             (Some(instance), Some(_)) => Before::Fresh(instance.clone()),
             (None, _) => Before::Fresh(InstanceId::random()),
         };
@@ -144,6 +147,7 @@ pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
             Err(Refusal::Other(error)) => return Err(error),
         }
     };
+    parting::remove(dir)?;
     Ok(Opened {
         lock,
         database,
@@ -188,8 +192,15 @@ fn open_database(
 ) -> Result<(Database, Mirror), Refusal> {
     let database_dir = &recipe.database_dir;
     let has_log = log_path(database_dir).exists();
-    if !has_log && matches!(before, Before::Initialised(_)) {
-        return Err(Refusal::Corrupt("its log is gone".to_owned()));
+    let parting = match &before {
+        Before::Initialised(_, _) if !has_log => {
+            return Err(Refusal::Corrupt("its log is gone".to_owned()));
+        }
+        Before::Initialised(_, parting) => *parting,
+        Before::Fresh(_) => None,
+    };
+    if let Some(parting) = parting {
+        parting.check_log(database_dir)?;
     }
     create_dir(database_dir)?;
     if has_log {
@@ -197,7 +208,11 @@ fn open_database(
     }
     let database = Database::open(database_dir)?;
     let loaded = database.load().and_then(|mirror| match (mirror, &before) {
-        (None, Before::Initialised(_)) => Err(Fault::Corrupt("it opens empty".to_owned())),
+        (None, Before::Initialised(_, _)) => Err(Fault::Corrupt("it opens empty".to_owned())),
+        (Some(mirror), Before::Initialised(_, Some(parting))) => {
+            parting.check_records(mirror.records.len())?;
+            Ok(Some(mirror))
+        }
         (mirror, _) => Ok(mirror),
     });
     let mirror = match loaded {
@@ -218,13 +233,13 @@ fn open_database(
 fn identify(dir: &Path, before: Before, mirror: Mirror) -> Result<Mirror, Refusal> {
     let store = &mirror.meta.instance;
     match before {
-        Before::Initialised(marker) if marker != *store => {
+        Before::Initialised(marker, _) if marker != *store => {
             return Err(Refusal::Other(OpenError::Foreign {
                 marker,
                 store: store.clone(),
             }));
         }
-        Before::Initialised(_) => {}
+        Before::Initialised(_, _) => {}
         // A process ended between the first commit and the marker.
         Before::Fresh(_) => marker::write(dir, store)?,
     }
@@ -233,7 +248,7 @@ fn identify(dir: &Path, before: Before, mirror: Mirror) -> Result<Mirror, Refusa
 
 /// Writes the first words of a store, and only then the marker that expects them.
 fn initialise(dir: &Path, database: &Database, before: Before) -> Result<Mirror, Refusal> {
-    let (Before::Initialised(instance) | Before::Fresh(instance)) = before;
+    let (Before::Initialised(instance, _) | Before::Fresh(instance)) = before;
     let meta = Meta::new(instance);
     let mut writes = Writes::default();
     meta.put(&mut writes).map_err(Fault::from)?;

@@ -12,7 +12,14 @@
 mod support;
 
 mod artifacts;
+mod commands;
 mod contract;
+mod disk;
 mod engine;
+mod engine_faults;
 mod laws;
+mod operator;
+mod ownership;
+mod sessions;
+mod survival;
 mod unit;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::daemon::{Daemon, Settings};
+use crate::support::daemon::{Daemon, Ending, Settings};
 use crate::support::notify::NotifySocket;
 
 const UNIT: &str = include_str!("../../systemd/sandboxd.service");
@@ -84,4 +84,29 @@ fn the_daemon_tells_systemd_that_it_is_ready() {
         socket.wait_for("READY=", Duration::from_secs(10)),
         "READY=1"
     );
+}
+
+#[test]
+fn the_daemon_feeds_the_watchdog_and_says_when_it_stops() {
+    let mut socket = NotifySocket::open();
+    let path = socket.path().to_str().unwrap().to_owned();
+    let settings = [
+        ("NOTIFY_SOCKET", path.as_str()),
+        ("WATCHDOG_USEC", "600000"),
+        ("SANDBOXD_RUNTIMES", "bb={{image}}"),
+        ("SANDBOXD_PREWARM", "0"),
+    ];
+    let settings: Settings = settings
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    let mut daemon = Daemon::start(&settings);
+    let within = Duration::from_secs(10);
+    socket.wait_for("READY=", within);
+    let fed = socket.count_for("WATCHDOG=1", Duration::from_secs(2));
+    assert!((5..=12).contains(&fed), "fed {fed} times in 2 s");
+    let status = daemon.stop(Ending::Terminate);
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(socket.wait_for("STOPPING=", within), "STOPPING=1");
+    let first = |word| socket.place_of(word);
+    assert!(first("READY=1") < first("STOPPING=1"));
 }

@@ -44,6 +44,21 @@ async fn exec_without_an_ending_is_125_with_the_reason() {
 }
 
 #[tokio::test]
+async fn exec_says_that_a_command_was_over_its_time() {
+    let reply = json!({ "output": "", "exit_code": 124, "truncated": false, "reason": "timeout" });
+    let ran = ran_once(Reply::json(&reply), &["exec", "a", "--", "true"]).await;
+    check(
+        &ran,
+        &expect![[r"
+        --
+        note: the command was over its time and was killed
+        --
+        exit 124
+    "]],
+    );
+}
+
+#[tokio::test]
 async fn exec_quotes_a_program_and_takes_one_argument_as_shell_text() {
     let done = Reply::json(&json!({ "output": "", "exit_code": 0, "truncated": false }));
     let server = Scripted::serve([done.clone(), done]).await;

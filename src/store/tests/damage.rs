@@ -106,6 +106,41 @@ async fn a_cut_log_is_never_taken_for_an_empty_store() {
 }
 
 #[tokio::test]
+async fn a_log_cut_after_an_orderly_end_is_noticed_wherever_it_is_cut_and_left_alone() {
+    let dir = a_store().await;
+    let log = database_dir(dir.path()).join("db");
+    let whole = fs::read(&log).unwrap();
+    for part in 1..=9 {
+        let cut = &whole[..whole.len() * part / 10];
+        fs::write(&log, cut).unwrap();
+        let outcome = Store::open(&options(dir.path()));
+        assert!(
+            matches!(&outcome, Err(OpenError::Corrupt { .. })),
+            "{part} tenths: {outcome:?}"
+        );
+        assert!(fs::read(&log).unwrap() == cut, "it was changed");
+    }
+    fs::write(&log, &whole).unwrap();
+    assert_eq!(open_store(dir.path()).records().len(), 200);
+}
+
+#[tokio::test]
+async fn a_store_that_lost_sessions_while_it_was_closed_is_corrupt() {
+    let dir = a_store().await;
+    let database = Database::open(&database_dir(dir.path())).unwrap();
+    let mut writes = Writes::default();
+    desired::remove(&mut writes, &id("s2"));
+    database.apply(&writes, Durability::Synced).unwrap();
+    database.close();
+    for _ in 0..2 {
+        match Store::open(&options(dir.path())) {
+            Err(OpenError::Corrupt { why, .. }) => assert!(why.contains("199"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_is_gone_is_never_taken_for_an_empty_one() {
     let dir = a_store().await;
     fs::rename(dir.path().join("store"), dir.path().join("elsewhere")).unwrap();

@@ -89,6 +89,33 @@ impl Daemon {
         Http::new(self.port, &self.token)
     }
 
+    /// Returns where it is reached.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Returns its service token.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Returns the directory that holds its state, its workspaces (`ws`) and its log.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns the number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the daemon runs").id()
+    }
+
+    /// Returns the label that its containers carry, as a filter for `docker ps`.
+    pub(crate) fn label(&self) -> String {
+        let marker = self.dir.path().join("state/initialised");
+        let instance = marked_instance(&marker).expect("a daemon that answers has an instance");
+        format!("{}={instance}", docker::INSTANCE_LABEL)
+    }
+
     /// Ends the daemon and waits until its process is gone.
     pub(crate) fn stop(&mut self, ending: Ending) -> ExitStatus {
         self.learn_instances();
@@ -120,6 +147,11 @@ impl Daemon {
     /// Ends the daemon and starts it again on the same directories, token and port.
     pub(crate) fn restart(&mut self, ending: Ending) {
         self.stop(ending);
+        self.spawn();
+    }
+
+    /// Starts it again after it was stopped.
+    pub(crate) fn start_again(&mut self) {
         self.spawn();
     }
 
@@ -190,7 +222,8 @@ impl Daemon {
             .collect()
     }
 
-    fn log_path(&self) -> PathBuf {
+    /// Returns the file that holds what it said.
+    pub(crate) fn log_path(&self) -> PathBuf {
         self.dir.path().join("daemon.log")
     }
 }

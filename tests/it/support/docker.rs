@@ -65,3 +65,42 @@ pub(crate) fn remove_sandboxes(dir: &Path, instances: &BTreeSet<String>) {
         }
     }
 }
+
+/// Returns the full ids of the containers that carry a label, running or not.
+pub(crate) fn labelled(label: &str) -> Vec<String> {
+    let filter = format!("label={label}");
+    let ids = docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter]);
+    ids.lines().map(str::to_owned).collect()
+}
+
+/// Returns the full ids of the containers that carry a label and run.
+pub(crate) fn running(label: &str) -> Vec<String> {
+    let filter = format!("label={label}");
+    let ids = docker(&["ps", "--quiet", "--no-trunc", "--filter", &filter]);
+    ids.lines().map(str::to_owned).collect()
+}
+
+/// A container or an image of a test, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Removed(&'static [&'static str], String);
+
+impl Removed {
+    /// Has a container removed, by name or id.
+    pub(crate) fn container(name: &str) -> Self {
+        Self(&["rm", "--force"], name.to_owned())
+    }
+
+    /// Has an image removed.
+    pub(crate) fn image(reference: &str) -> Self {
+        Self(&["image", "rm", "--force"], reference.to_owned())
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let args: Vec<&str> = self.0.iter().copied().chain([self.1.as_str()]).collect();
+        if let Err(why) = try_docker(&args) {
+            eprintln!("left behind: {}: {why}", self.1);
+        }
+    }
+}

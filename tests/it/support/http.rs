@@ -102,13 +102,19 @@ impl Http {
 
     /// Sends a request and reads the whole reply.
     pub(crate) fn send(&self, request: &Request) -> io::Result<Response> {
+        let stream = self.begin(request)?;
+        read_response(&mut BufReader::new(stream))
+    }
+
+    /// Sends a request; dropping the stream hangs up before the reply.
+    pub(crate) fn begin(&self, request: &Request) -> io::Result<TcpStream> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let mut stream = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         stream.set_nodelay(true)?;
         stream.write_all(&self.encode(request))?;
-        read_response(&mut BufReader::new(stream))
+        Ok(stream)
     }
 
     fn encode(&self, request: &Request) -> Vec<u8> {

@@ -50,6 +50,25 @@ impl NotifySocket {
         }
     }
 
+    /// Counts the lines like this that come in the next so long.
+    pub(crate) fn count_for(&mut self, line: &str, span: Duration) -> usize {
+        let end = Instant::now() + span;
+        let before = self.lines.len();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let came = &self.lines[before..];
+                return came.iter().filter(|found| *found == line).count();
+            }
+            self.receive(left);
+        }
+    }
+
+    /// Returns how many lines came before the first like this.
+    pub(crate) fn place_of(&self, line: &str) -> Option<usize> {
+        self.lines.iter().position(|found| found == line)
+    }
+
     fn receive(&mut self, within: Duration) {
         let mut message = [0; MESSAGE_BYTES_MAX];
         self.socket.set_read_timeout(Some(within)).unwrap();
