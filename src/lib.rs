@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 // Words: no I/O, no async.
+pub mod cause;
 pub mod clock;
 pub mod id;
 pub mod quantity;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
+use sandboxd::cause::chain;
 use sandboxd::config::args::{Command, EXIT_CONFIG, EXIT_IO, EXIT_USAGE};
 use sandboxd::config::{Args, Config, Loaded, Surroundings, check};
 use sandboxd::{daemon, store, telemetry};
@@ -99,17 +100,6 @@ fn usage(error: &clap::Error) -> ExitCode {
     } else {
         ExitCode::from(EXIT_USAGE)
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 // Nobody is left to tell when standard error is gone; the exit code stands.

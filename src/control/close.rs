@@ -53,7 +53,7 @@ impl Control {
         };
         Host::on_disk(workspaces, id, Workspaces::exists)
             .await
-            .map_err(|error| Refusal::EngineFailed(crate::reconcile::chain(&error)))
+            .map_err(|error| Refusal::EngineFailed(crate::cause::chain(&error)))
     }
 
     /// Writes down that a session is over, as `decide` says, and waits for it.

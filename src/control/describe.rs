@@ -131,8 +131,7 @@ impl Control {
             Ok(page) => page,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        let page =
-            page.map_err(|error| Refusal::StoreUnavailable(crate::reconcile::chain(&error)))?;
+        let page = page.map_err(|error| Refusal::StoreUnavailable(crate::cause::chain(&error)))?;
         Ok(SessionEvents {
             events: page
                 .events

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use crate::activity::Leases;
 use crate::api;
+use crate::cause::chain;
 use crate::cgroup::Cgroups;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -24,7 +25,7 @@ use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
     Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, Residents,
-    Tickets, Work, chain,
+    Tickets, Work,
 };
 use crate::sandbox::usage::Sampler;
 use crate::store::{OpenError, OpenOptions, Probe, Store};

@@ -9,12 +9,13 @@ use tracing::{error, warn};
 
 use super::notify;
 use crate::activity::Leases;
+use crate::cause::chain;
 use crate::clock::Clock;
 use crate::config::Operation;
 use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
-    Controller, EngineHealth, Passes, Pulse, Resync, Watched, chain, events, ping, resync,
+    Controller, EngineHealth, Passes, Pulse, Resync, Watched, events, ping, resync,
 };
 use crate::session::blueprint::LABEL_INSTANCE;
 use crate::store::{BATCH_OPS_MAX, Batch, Store};

@@ -15,6 +15,7 @@ use super::plan::{Blame, Container, Ending, Step};
 use super::settings::create_body;
 use super::ticket::Failure;
 use crate::activity::Leases;
+use crate::cause::chain;
 use crate::docker;
 use crate::docker::containers::{Created, Force, Removed};
 use crate::docker::error::Retry;
@@ -417,18 +418,6 @@ pub fn unwritten(error: &CommitError) -> Failure {
         CommitError::NoSpace => Failure::NoSpace(text),
         _ => Failure::Store(text),
     }
-}
-
-/// Writes an error with its causes, as a caller or an operator reads it.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Tells whether a use is going on.

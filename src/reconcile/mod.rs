@@ -35,7 +35,7 @@ pub use backoff::{REST_MAX, rest};
 pub use books::{Books, Written};
 pub use controller::{Controller, Pulse};
 pub use epoch::Epoch;
-pub use execute::{Executor, chain, unwritten};
+pub use execute::{Executor, unwritten};
 pub use host::Host;
 pub use images::Images;
 pub use key::Key;

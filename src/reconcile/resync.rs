@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tracing::{error, warn};
 
-use super::execute::chain;
 use super::key::Key;
 use super::pass::{Passes, aim_on_record};
 use super::strays::{Suspects, judge};
+use crate::cause::chain;
 use crate::docker;
 use crate::docker::containers::Label;
 use crate::docker::inspect::{State, Summary};

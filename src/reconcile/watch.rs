@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::execute::chain;
 use super::resync::Resync;
 use super::work::Work;
+use crate::cause::chain;
 use crate::docker;
 use crate::docker::Engine;
 use crate::docker::containers::Label;
