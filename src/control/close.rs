@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::request::WhenOpen;
 use super::{Control, Refusal, unwritten};
@@ -127,13 +127,25 @@ impl Control {
     }
 
     async fn await_end_of(&self, id: &SessionId, generation: u64) {
-        let ticket = self.0.loop_.tickets.intent(id, generation);
-        self.0.loop_.work.nudge_session(id);
-        match timeout(END_WAIT_MAX, ticket).await {
-            Ok(Ok(Outcome::Reached | Outcome::Gone)) => {}
-            // The intent stands, and the controller goes on.
-            Ok(Ok(Outcome::Failed(_)) | Err(_)) | Err(_) => {
-                tracing::info!(session = %id, "closed for its callers, and still being ended");
+        let deadline = Instant::now() + END_WAIT_MAX;
+        let mut generation = generation;
+        loop {
+            let ticket = self.0.loop_.tickets.intent(id, generation);
+            self.0.loop_.work.nudge_session(id);
+            match timeout_at(deadline, ticket).await {
+                Ok(Ok(Outcome::Reached | Outcome::Gone)) => return,
+                // Somebody closed it again, and its end is waited for as theirs.
+                Ok(Ok(Outcome::Overtaken)) => match self.0.books.store.record(id) {
+                    Some(record) if record.marks.closed.is_some() => {
+                        generation = record.marks.generation;
+                    }
+                    Some(_) | None => return,
+                },
+                // The intent stands, and the controller goes on.
+                Ok(Ok(Outcome::Failed(_)) | Err(_)) | Err(_) => {
+                    tracing::info!(session = %id, "closed for its callers, and still being ended");
+                    return;
+                }
             }
         }
     }

@@ -68,6 +68,7 @@ impl Passes {
                 return None;
             };
             let Moment { record, status, .. } = &moment;
+            self.tell_overtaken(record);
             let step = self.decide(&moment);
             debug!(session = %id, aim = moment.aim.as_str(), ?step, seen = ?moment.sight.observed, "next step");
             let case = Case {
@@ -183,6 +184,19 @@ impl Passes {
             info!(session = %id, phase = moment.aim.as_str(), "settled");
         }
         self.tickets.settle(id, marks.generation, &Outcome::Reached);
+    }
+
+    /// Tells whoever waits for a session to run that it was closed: they hold it in
+    /// use, and its end waits for that.
+    fn tell_overtaken(&self, record: &Record) {
+        let Marks {
+            generation, closed, ..
+        } = &record.marks;
+        if closed.is_some() {
+            let earlier = generation.saturating_sub(1);
+            self.tickets
+                .settle(&record.spec.id, earlier, &Outcome::Overtaken);
+        }
     }
 
     fn gone(&self, id: &SessionId) {
