@@ -10,7 +10,7 @@ use super::{Control, Refusal, running, unwritten};
 use crate::activity::Lease;
 use crate::id::{Alias, Nonce, SessionId, Tenant};
 use crate::policy::{Policy, Runtime};
-use crate::reconcile::Host;
+use crate::reconcile::{Host, Outcome};
 use crate::session::admission::{Admission, Ask, Denied, admit};
 use crate::session::record::{Closed, Marks, Parked, Purge, Reason, Record, Spec, Status};
 use crate::store::{Batch, CommitError, Expect};
@@ -108,7 +108,7 @@ impl Control {
         self.0.loop_.work.nudge_session(id);
         let deadline = Instant::now() + CLOSING_WAIT_MAX;
         match timeout_at(deadline, ticket).await {
-            Ok(Ok(crate::reconcile::Outcome::Failed(failure))) => Err(super::refused(failure)),
+            Ok(Ok(Outcome::Failed(failure))) => Err(super::refused(failure)),
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(Refusal::ShuttingDown),
             Err(_) => Err(Refusal::Closing(id.clone())),
@@ -254,18 +254,28 @@ impl Control {
         generation: u64,
         lease: Lease,
     ) -> Result<SessionCreated, Refusal> {
-        let ticket = self.0.loop_.tickets.intent(id, generation);
-        self.0.loop_.work.nudge_session(id);
-        match timeout_at(Instant::now() + OPEN_WAIT_MAX, ticket).await {
-            Ok(Ok(outcome)) => running(id, outcome)?,
-            Ok(Err(_)) => return Err(Refusal::ShuttingDown),
-            Err(_) => {
-                let why = "the sandbox did not start in time".to_owned();
-                return Err(Refusal::EngineUnavailable(why));
+        let deadline = Instant::now() + OPEN_WAIT_MAX;
+        loop {
+            let ticket = self.0.loop_.tickets.intent(id, generation);
+            self.0.loop_.work.nudge_session(id);
+            match timeout_at(deadline, ticket).await {
+                // The end of an earlier session of the id, told late.
+                Ok(Ok(Outcome::Gone)) if self.is_open_at(id, generation) => {}
+                Ok(Ok(outcome)) => break running(id, outcome)?,
+                Ok(Err(_)) => return Err(Refusal::ShuttingDown),
+                Err(_) => {
+                    let why = "the sandbox did not start in time".to_owned();
+                    return Err(Refusal::EngineUnavailable(why));
+                }
             }
         }
         drop(lease);
         self.created(id).await
+    }
+
+    fn is_open_at(&self, id: &SessionId, generation: u64) -> bool {
+        self.open_record(id)
+            .is_some_and(|record| record.marks.generation == generation)
     }
 
     async fn attach(&self, record: &Record, open: &Open) -> Result<SessionCreated, Refusal> {
