@@ -116,11 +116,22 @@ impl Control {
 
     async fn await_end_of(&self, id: &SessionId, generation: u64) {
         let deadline = Instant::now() + END_WAIT_MAX;
-        match self.outcome(id, generation, deadline).await {
-            Ok(Outcome::Reached | Outcome::Gone) => {}
-            // The intent stands, and the controller goes on.
-            Ok(Outcome::Failed(_)) | Err(_) => {
-                tracing::info!(session = %id, "closed for its callers, and still being ended");
+        let mut generation = generation;
+        loop {
+            match self.outcome(id, generation, deadline).await {
+                Ok(Outcome::Reached | Outcome::Gone) => return,
+                // Somebody closed it again, and its end is waited for as theirs.
+                Ok(Outcome::Overtaken) => match self.0.books.store.record(id) {
+                    Some(record) if !record.is_open() => {
+                        generation = record.marks.generation;
+                    }
+                    Some(_) | None => return,
+                },
+                // The intent stands, and the controller goes on.
+                Ok(Outcome::Failed(_)) | Err(_) => {
+                    tracing::info!(session = %id, "closed for its callers, and still being ended");
+                    return;
+                }
             }
         }
     }

@@ -261,6 +261,6 @@ fn running(id: &SessionId, outcome: Outcome) -> Result<(), Refusal> {
     match outcome {
         Outcome::Reached => Ok(()),
         Outcome::Failed(failure) => Err(refused(failure)),
-        Outcome::Gone => Err(Refusal::NoSession(id.clone())),
+        Outcome::Gone | Outcome::Overtaken => Err(Refusal::NoSession(id.clone())),
     }
 }

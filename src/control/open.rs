@@ -112,7 +112,7 @@ impl Control {
         let deadline = Instant::now() + CLOSING_WAIT_MAX;
         match self.outcome(id, record.marks.generation, deadline).await {
             Ok(Outcome::Failed(failure)) => Err(super::refused(failure)),
-            Ok(Outcome::Reached | Outcome::Gone) => Ok(()),
+            Ok(Outcome::Reached | Outcome::Overtaken | Outcome::Gone) => Ok(()),
             Err(unsettled) => Err(unsettled.refusal(Refusal::Closing(id.clone()))),
         }
     }
@@ -250,7 +250,9 @@ impl Control {
         let deadline = Instant::now() + OPEN_WAIT_MAX;
         match self.outcome(id, generation, deadline).await {
             // Somebody closed it while it was opening.
-            Ok(Outcome::Gone) => return Err(Refusal::Closing(id.clone())),
+            Ok(Outcome::Overtaken | Outcome::Gone) => {
+                return Err(Refusal::Closing(id.clone()));
+            }
             Ok(outcome) => running(id, outcome)?,
             Err(unsettled) => {
                 match unsettled {

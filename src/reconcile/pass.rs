@@ -224,8 +224,8 @@ impl Passes {
             self.executor.images.leave(reference, &spec.id);
         }
         if !moment.record.is_open() {
-            let before = moment.record.marks.generation - 1;
-            self.tickets.settle(&spec.id, before, &Outcome::Gone);
+            let before = moment.record.marks.generation.saturating_sub(1);
+            self.tickets.settle(&spec.id, before, &Outcome::Overtaken);
         }
     }
 

@@ -18,6 +18,8 @@ pub enum Outcome {
     Failed(Failure),
     /// Nothing of the session is left.
     Gone,
+    /// The session was closed since, and is still being ended.
+    Overtaken,
 }
 
 /// Why a session is not what it should be.

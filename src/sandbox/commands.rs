@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::host::{self, Reach};
 use super::killing::{kill_from_host, sweep};
 use crate::docker;
 use crate::docker::Engine;
@@ -26,6 +27,8 @@ pub const OUTPUT_BYTES_MAX: usize = 100_000;
 const MERGED: &str = r#"exec /bin/sh -c "$1" 2>&1"#;
 /// The variable that marks every process of a run.
 pub const COOKIE: &str = "SANDBOXD_RUN";
+/// How long a command has between the request to end and its kill.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// How long the end of the output is waited for after a kill.
 const KILLED_WAIT: Duration = Duration::from_millis(500);
 /// How long the engine may take to know an exit code after the output ended.
@@ -181,7 +184,10 @@ async fn kill(
 ) {
     let swept = Notify::new();
     let sweeping = async {
-        sweep(engine, shell.container, shell.run).await;
+        match host::sweep(shell.container, shell.run).await {
+            Reach::Seen => {}
+            Reach::Unseen => sweep(engine, shell.container, shell.run).await,
+        }
         swept.notify_one();
     };
     let draining = async {

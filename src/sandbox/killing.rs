@@ -1,4 +1,5 @@
-//! Ends every process of a run, whatever group or parent it fled to.
+//! Ends every process of a run from within its container, whatever group or parent
+//! it fled to.
 
 use rustix::process::{Pid, Signal as HostSignal, kill_process_group};
 use tracing::{debug, warn};

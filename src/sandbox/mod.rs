@@ -1,5 +1,6 @@
 //! Runs things in a live sandbox and samples what it uses.
 
 pub mod commands;
+mod host;
 mod killing;
 pub mod usage;

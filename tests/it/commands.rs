@@ -70,6 +70,21 @@ fn a_command_past_its_deadline_is_dead_in_time_with_all_that_it_started() {
     assert_eq!(api.sh("s", "echo fine"), "fine");
 }
 
+#[test]
+fn a_fork_bomb_is_dead_after_its_deadline() {
+    let runtime = "bb={{image}};pids_limit=40";
+    let (_daemon, api) = start(&[("SANDBOXD_RUNTIMES", runtime)]);
+    api.open_id("s");
+    let command = "for i in $(seq 10); do setsid sleep 70006 & done; \
+                   (trap '' TERM; while :; do sleep 70007 & done) & exec sleep 70008";
+    let asked = json!({"command": command, "timeout_seconds": 2});
+    let ran = api.exec_with("s", &asked);
+    assert_eq!(ran["exit_code"], 124, "{ran}");
+    let left = processes(&api.container("s"), "sleep 7000");
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(api.sh("s", "echo fine"), "fine");
+}
+
 fn memory_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status

@@ -214,7 +214,13 @@ fn files_that_went_with_their_container_are_told_lost_once() {
         (&json!("running"), &json!(false))
     );
     assert_eq!(info["reason"], "container_lost");
-    let woken = caller.exec("s", "ls");
+    let woken = at_once(8, |_| caller.exec("s", "ls"));
+    let told: Vec<&Value> = woken
+        .iter()
+        .filter(|ran| ran["reset_reason"] != Value::Null)
+        .collect();
+    assert_eq!(told.len(), 1, "{woken:?}");
+    let woken = told[0];
     assert_eq!(
         (&woken["output"], &woken["exit_code"]),
         (&json!(""), &json!(0))
@@ -553,4 +559,40 @@ fn an_opening_that_cannot_succeed_is_told_at_once_and_leaves_nothing() {
         api.close("s", "?purge=true");
     }
     assert_eq!(api.json(200, "GET /sessions", None)["sessions"], json!([]));
+}
+
+#[test]
+fn whatever_happens_to_an_id_at_once_it_ends_as_the_last_caller_wants() {
+    let (daemon, api) = start(&[WORKSPACES]);
+    let open = json!({"session_id": "s", "reuse": true});
+    let statuses = at_once(6, |n| {
+        let calls: [(&str, &str, Option<Value>); 4] = [
+            ("POST", "/sessions", Some(open.clone())),
+            (
+                "POST",
+                "/sessions/s/exec",
+                Some(json!({"command": "echo x > file"})),
+            ),
+            ("DELETE", "/sessions/s", None),
+            ("DELETE", "/workspaces/s?close=true", None),
+        ];
+        (0..8)
+            .map(|turn| {
+                let (method, path, body) = &calls[(n + turn) % 4];
+                api.call(method, path, body.as_ref()).status
+            })
+            .collect::<Vec<u16>>()
+    });
+    let expected = [200, 204, 404, 409];
+    let odd: Vec<&u16> = statuses
+        .iter()
+        .flatten()
+        .filter(|status| !expected.contains(status))
+        .collect();
+    assert!(odd.is_empty(), "{statuses:?}");
+    api.json(204, "DELETE /workspaces/s?close=true", None);
+    assert_eq!(labelled(&daemon.label()), Vec::<String>::new());
+    assert!(!daemon.dir().join("ws/s").exists());
+    let token = api.open_id("s");
+    assert_eq!(api.with_token(&token).sh("s", "ls"), "");
 }
