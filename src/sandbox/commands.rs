@@ -35,6 +35,8 @@ const KILLED_WAIT: Duration = Duration::from_millis(500);
 const EXIT_CODE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The first rest between two questions for the exit code; it doubles.
 const EXIT_CODE_POLL: Duration = Duration::from_millis(10);
+/// How long a command may take that only shows that its container goes on.
+const PROBE_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the engine may take to know that a container ended.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The rest between two looks at a container that may have ended.
@@ -129,6 +131,13 @@ pub async fn run_shell(
         ExecCreated::New(exec) => exec,
         ExecCreated::NotRunning(_) | ExecCreated::Gone => return Err(NotRun::ContainerDown),
     };
+    if gone.is_cancelled() {
+        return Ok(Ran {
+            output: Vec::new(),
+            truncated: false,
+            ending: Ending::CallerGone,
+        });
+    }
     let mut stream = match engine.exec_start(&exec).await {
         Ok(stream) => stream,
         // Nothing runs in a container that had stopped by then.
@@ -259,7 +268,8 @@ pub async fn goes_on(engine: &Engine, container: &str) -> bool {
         drain(&mut stream, &mut Kept::default()).await?;
         Ok::<_, docker::Error>(exit_of(engine, &exec).await == Ending::Exited(0))
     };
-    if matches!(ran.await, Ok(true)) {
+    // The shell is the sandbox's own, and may never end.
+    if matches!(timeout(PROBE_WAIT_MAX, ran).await, Ok(Ok(true))) {
         return true;
     }
     // It may be short of processes instead, so its end has to be told as well.

@@ -1,10 +1,15 @@
 //! Ends every process of a run from within its container, whatever group or parent
 //! it fled to.
 
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal as HostSignal, kill_process_group};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::commands::COOKIE;
+use crate::cause::chain;
+use crate::docker;
 use crate::docker::Engine;
 use crate::docker::exec::{ExecBody, ExecCreated};
 use crate::id::RunId;
@@ -44,6 +49,9 @@ for again in 1 2 3; do
 done
 "#;
 
+/// How long the script may take: its own two seconds, and what a busy host adds.
+const SWEEP_WAIT_MAX: Duration = Duration::from_secs(4);
+
 /// Ends everything in the container that carries a run's cookie: asks, waits, kills.
 ///
 /// It is one script inside the container, since only there the processes have the
@@ -69,9 +77,14 @@ pub(super) async fn sweep(engine: &Engine, container: &str, run: &RunId) {
             ExecCreated::NotRunning(_) | ExecCreated::Gone => Ok(()),
         }
     };
-    let swept: Result<(), crate::docker::Error> = swept.await;
-    if let Err(error) = swept {
-        warn!(%run, %error, "the processes of a run could not be signalled");
+    // The shell is the sandbox's own, and may be anything.
+    match timeout(SWEEP_WAIT_MAX, swept).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            let error: docker::Error = error;
+            warn!(%run, error = %chain(&error), "the processes of a run could not be signalled");
+        }
+        Err(_) => warn!(%run, "the sandbox's shell did not end the processes of a run in time"),
     }
 }
 
