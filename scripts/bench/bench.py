@@ -72,7 +72,7 @@ def print_table(rows, base):
     for name, samples in rows.items():
         middle = statistics.median(samples)
         p95 = statistics.quantiles(samples, n=20)[-1] if len(samples) > 1 else middle
-        print(f"{name:32}{len(samples):5}{middle:12.2f}{p95:12.2f}{middle / base_ms:8.2f}")
+        print(f"{name:32}{len(samples):5}{middle:12.2f}{p95:12.2f}{middle / base_ms:8.3f}")
 
 
 def add_service_arguments(parser):

@@ -242,7 +242,10 @@ impl Executor {
 
     async fn start(&self, case: Case<'_>) -> Result<Next, Failure> {
         let id = container_id(case)?;
-        self.make_workspace(&case.record.spec).await?;
+        // A container that is older than this opening may have a sidecar that is, too.
+        if case.sight.observed.container != Container::Created {
+            self.make_workspace(&case.record.spec).await?;
+        }
         match self.host.engine.start(id).await {
             Ok(_) => Ok(Next::Again),
             // It never ran, so nothing is lost with it, and it never will.

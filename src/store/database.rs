@@ -29,8 +29,9 @@ use crate::session::record::Event;
 
 /// Bytes of pages that the engine keeps in memory; reads are rare.
 const CACHE_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// How often the engine tidies its log in the background.
-const TIDY_EVERY_MS: u64 = 200;
+/// How often sled tidies up and syncs by itself, which no acknowledgement waits for:
+/// seldom, so that an idle daemon neither wakes nor troubles the disk.
+const TIDY_EVERY_MS: u64 = 5_000;
 /// Tries to take the engine's lock while a handle of ours is going away.
 const LOCK_TRIES_MAX: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
