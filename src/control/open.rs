@@ -11,7 +11,7 @@ use super::request::{Attach, Open, Sampling, Viewer};
 use super::{Control, Refusal, Unsettled, running, unwritten};
 use crate::activity::Lease;
 use crate::cause::chain;
-use crate::id::{Alias, Nonce, SessionId, Tenant};
+use crate::id::{Alias, ContainerKey, Nonce, SessionId, Tenant};
 use crate::policy::{Policy, Runtime};
 use crate::reconcile::{Host, Outcome, Written};
 use crate::session::Fact;
@@ -190,7 +190,8 @@ impl Control {
         let old = self.status(id);
         let status = Status {
             reached: old.reached,
-            key: old.key,
+            // On record before anything is made under it, and in the same commit.
+            key: old.key.or_else(|| Some(ContainerKey::random())),
             container: old.container,
             spec_hash: old.spec_hash,
             since: now,

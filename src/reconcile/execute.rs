@@ -11,7 +11,7 @@ use super::books::{Books, Written};
 use super::host::Host;
 use super::images::Images;
 use super::observe::{Blind, Sight};
-use super::plan::{Blame, Container, Ending, Step};
+use super::plan::{Blame, Container, Ending, Step, Workspace};
 use super::settings::create_body;
 use super::ticket::Failure;
 use crate::activity::Leases;
@@ -96,7 +96,6 @@ impl Executor {
                 self.await_image(&record.spec);
                 Ok(Next::OnNudge)
             }
-            Step::MakeWorkspace => self.make_workspace(&record.spec).await,
             Step::TakeKey => {
                 let written = self.books.take_key(record, status, case.sight).await;
                 written
@@ -189,9 +188,10 @@ impl Executor {
         }
     }
 
-    async fn make_workspace(&self, spec: &Spec) -> Result<Next, Failure> {
+    /// Makes the workspace where it is missing, with the sidecar of this opening.
+    async fn make_workspace(&self, spec: &Spec) -> Result<(), Failure> {
         let Some(workspaces) = &self.host.workspaces else {
-            return Ok(Next::Again);
+            return Ok(());
         };
         let sidecar = Sidecar {
             id: spec.id.clone(),
@@ -204,8 +204,7 @@ impl Executor {
             workspaces.ensure(&sidecar, owner)
         })
         .await
-        .map_err(|error| undone_on_disk(&error))?;
-        Ok(Next::Again)
+        .map_err(|error| undone_on_disk(&error))
     }
 
     fn blueprint(&self, spec: &Spec) -> Result<Blueprint, Failure> {
@@ -225,7 +224,6 @@ impl Executor {
             .key
             .as_ref()
             .expect("a container is made only under a key on record");
-        // The sidecar has to name this opening, also beside files of an older one.
         self.make_workspace(spec).await?;
         let body = create_body(&blueprint, spec, &self.host.instance, key);
         let name = container_name(&spec.id, key);
@@ -242,8 +240,9 @@ impl Executor {
 
     async fn start(&self, case: Case<'_>) -> Result<Next, Failure> {
         let id = container_id(case)?;
-        // A container that is older than this opening may have a sidecar that is, too.
-        if case.sight.observed.container != Container::Created {
+        let seen = &case.sight.observed;
+        let is_made = seen.container == Container::Created && seen.workspace != Workspace::Absent;
+        if !is_made {
             self.make_workspace(&case.record.spec).await?;
         }
         match self.host.engine.start(id).await {

@@ -12,7 +12,7 @@ use crate::session::blueprint::{
 };
 use crate::session::lifecycle::InUse;
 use crate::session::record::{Purge, Reason, Record, Spec, Status};
-use crate::workspace::Workspaces;
+use crate::workspace::WorkspaceError;
 
 /// What was seen of a session, for the decision and for acting on it.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub enum Blind {
     Engine(#[from] docker::Error),
     /// The disk did not tell.
     #[error(transparent)]
-    Disk(#[from] crate::workspace::WorkspaceError),
+    Disk(#[from] WorkspaceError),
 }
 
 /// Looks at a session. What cannot be seen is unknown, which is never absent.
@@ -47,38 +47,32 @@ pub(super) async fn observe(
     status: &Status,
 ) -> Sight {
     let spec = &record.spec;
+    // The three know nothing of one another, and each costs a wait.
+    let (container, workspace, rival) = tokio::join!(
+        container(host, spec, status),
+        workspace(host, record),
+        rival(host, record, status),
+    );
     let mut blind = None;
-    let (container, inspect) = match container(host, spec, status).await {
-        Ok(seen) => seen,
-        Err(error) => {
-            blind = Some(Blind::Engine(error));
-            (Container::Unknown, None)
-        }
-    };
-    let workspace = match &host.workspaces {
-        None => Workspace::Off,
-        Some(workspaces) => workspace(workspaces, record).await.unwrap_or_else(|error| {
-            blind = Some(Blind::Disk(error));
-            Workspace::Unknown
-        }),
+    let workspace = workspace.unwrap_or_else(|error| {
+        blind = Some(Blind::Disk(error));
+        Workspace::Unknown
+    });
+    // A rival that could not be looked for is as good as unseen: the whole
+    // picture is then unknown.
+    let seen = container.and_then(|seen| Ok((seen, rival?)));
+    let ((container, inspect), rival) = seen.unwrap_or_else(|error| {
+        blind = Some(Blind::Engine(error));
+        ((Container::Unknown, None), Rival::None)
+    });
+    let rival = match workspace {
+        // There is nothing that it could work on.
+        Workspace::Off | Workspace::Absent => Rival::None,
+        Workspace::Unknown | Workspace::Ready | Workspace::Unused => rival,
     };
     let image = match spec.runtime.ready_image() {
         Some(reference) => images.look(reference, &spec.id),
         None => Image::Refused,
-    };
-    let rival = if may_meet_a_rival(container, record) {
-        rival(host, spec, workspace).await.unwrap_or_else(|error| {
-            blind = Some(Blind::Engine(error));
-            Rival::None
-        })
-    } else {
-        Rival::None
-    };
-    // A rival that could not be looked for is as good as unseen: the whole
-    // picture is then unknown.
-    let container = match (&blind, rival) {
-        (Some(Blind::Engine(_)), _) => Container::Unknown,
-        (Some(Blind::Disk(_)) | None, _) => container,
     };
     Sight {
         observed: Observed {
@@ -144,10 +138,10 @@ async fn container(
     Ok((seen, Some(inspect)))
 }
 
-async fn workspace(
-    workspaces: &Workspaces,
-    record: &Record,
-) -> Result<Workspace, crate::workspace::WorkspaceError> {
+async fn workspace(host: &Host, record: &Record) -> Result<Workspace, WorkspaceError> {
+    let Some(workspaces) = &host.workspaces else {
+        return Ok(Workspace::Off);
+    };
     let failed_start = record
         .marks
         .closed
@@ -165,32 +159,21 @@ async fn workspace(
     .await
 }
 
-/// Whether what comes next may touch files that somebody else works on: a start of
-/// ours, or a removal.
-fn may_meet_a_rival(container: Container, record: &Record) -> bool {
-    let purged = record
-        .marks
-        .closed
-        .as_ref()
-        .is_some_and(|closed| closed.purge == Purge::Yes);
-    match container {
-        Container::Unmade | Container::Created | Container::Stopped(..) => true,
-        Container::Keyless | Container::Lost | Container::Foreign => purged,
-        Container::Unknown
-        | Container::Running(_)
-        | Container::Paused
-        | Container::Dead
-        | Container::Removing => false,
+/// Looks for a container of the predecessor that works on the same files, where
+/// what comes next may touch them: a start of ours, or a removal.
+async fn rival(host: &Host, record: &Record, status: &Status) -> Result<Rival, docker::Error> {
+    let marks = &record.marks;
+    let touches = match &marks.closed {
+        None => marks.parked.is_none() && !status.has_reached(marks),
+        Some(closed) => closed.purge == Purge::Yes,
+    };
+    if host.workspaces.is_none() || !touches {
+        return Ok(Rival::None);
     }
-}
-
-/// Looks for a container of the predecessor that works on the same files.
-async fn rival(host: &Host, spec: &Spec, workspace: Workspace) -> Result<Rival, docker::Error> {
-    match workspace {
-        Workspace::Off | Workspace::Absent => return Ok(Rival::None),
-        Workspace::Unknown | Workspace::Ready | Workspace::Unused => {}
-    }
-    let found = host.engine.inspect(&predecessor_name(&spec.id)).await?;
+    let found = host
+        .engine
+        .inspect(&predecessor_name(&record.spec.id))
+        .await?;
     let runs = found.is_some_and(|rival| {
         !rival.labels.contains_key(LABEL_INSTANCE)
             && matches!(

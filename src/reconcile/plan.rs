@@ -155,13 +155,11 @@ pub enum Step {
     AwaitRoom,
     /// Look again when the image is there.
     AwaitImage,
-    /// Make the workspace directory.
-    MakeWorkspace,
     /// Take a fresh container key, on record before anything is made under it.
     TakeKey,
-    /// Make the container.
+    /// Make the container, and the workspace that it mounts.
     Create,
-    /// Start the container.
+    /// Start the container, with the workspace that it mounts.
     Start,
     /// Thaw the container.
     Unpause,
@@ -266,8 +264,8 @@ fn started(observed: Observed, room: Room) -> Step {
 fn with_workspace(observed: Observed, then: Step) -> Step {
     match observed.workspace {
         Workspace::Unknown => Step::LookAgain,
-        Workspace::Absent => Step::MakeWorkspace,
-        Workspace::Off | Workspace::Ready | Workspace::Unused => then,
+        // What is missing is made on the way, and what is there stays as it is.
+        Workspace::Off | Workspace::Absent | Workspace::Ready | Workspace::Unused => then,
     }
 }
 

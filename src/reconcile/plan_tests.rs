@@ -69,7 +69,6 @@ impl World {
             Step::AwaitIdle => self.observed.in_use = InUse::No,
             Step::AwaitRoom => self.room = Room::Free,
             Step::AwaitImage => self.observed.image = Image::Ready,
-            Step::MakeWorkspace => self.observed.workspace = Workspace::Ready,
             Step::TakeKey => self.observed.container = Container::Unmade,
             Step::Create => self.observed.container = Container::Created,
             Step::Start | Step::Unpause => self.observed.container = Container::Running(Life::New),
