@@ -98,8 +98,9 @@ pub const SETTINGS: &[Setting] = &[
         kind: Flag,
         default: Is("false"),
         group: Access,
-        doc: "Whether the dashboard is served at /ui.",
-        nuance: "The page itself is public and holds nothing; it asks for the service token.",
+        doc: "Whether a dashboard is served.",
+        nuance: "Accepted and without effect: this version has no dashboard, and says so at \
+            start.",
         example: "true",
         ..BASE
     },
@@ -168,11 +169,12 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "SANDBOXD_POLICY_OVERRIDES",
         kind: MaybePath,
-        default: Nothing("the policy changes only by PUT /policy"),
+        default: Nothing("the policy is that of these settings"),
         group: Places,
         doc: "A JSON file of changes to the policy, laid over these settings.",
-        nuance: "It is read at start and again whenever it changes. A file that is absent or \
-            wrong is reported and changes nothing.",
+        nuance: "Accepted and without effect: this version takes no live changes of the \
+            policy, and says so at start. A change of these settings needs a restart, which \
+            leaves sandboxes running.",
         example: "/etc/sandboxd/policy.json",
         ..BASE
     },
@@ -202,7 +204,7 @@ pub const SETTINGS: &[Setting] = &[
         kind: Flag,
         default: Is("true"),
         group: Runtimes,
-        doc: "Whether images are pulled and built in the background at start.",
+        doc: "Whether ready images are pulled in the background at start.",
         nuance: "Without it the first session of each runtime waits for its image. Turn it \
             off where images are brought in by hand.",
         example: "false",
@@ -439,7 +441,9 @@ pub const SETTINGS: &[Setting] = &[
         default: Is("32"),
         group: Operation,
         doc: "Calls to the engine in flight at once.",
-        nuance: "Raise it where many sessions start at the same time and the engine keeps up.",
+        nuance: "Half of them at most are for starting, stopping and removing, so that these \
+            never keep a command from its sandbox. Raise it where many sessions start at the \
+            same time and the engine keeps up.",
         example: "64",
         ..BASE
     },
