@@ -20,6 +20,7 @@ mod engine_faults;
 mod laws;
 mod operator;
 mod ownership;
+mod regressions;
 mod sessions;
 mod survival;
 mod unit;
