@@ -53,7 +53,7 @@ impl EngineHealth {
     }
 
     /// Returns what is wrong with the engine once that has lasted for
-    /// [`PATIENCE`]: whoever waits for the engine then waits in vain.
+    /// three seconds: whoever waits for the engine then waits in vain.
     pub fn lost(&self) -> Option<Arc<str>> {
         let trouble = self.0.trouble.borrow();
         trouble
