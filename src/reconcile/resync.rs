@@ -20,6 +20,16 @@ use crate::session::lifecycle::{Aim, Keep};
 use crate::session::record::{Record, Status};
 use crate::store::EngineMatch;
 
+/// What may have happened since the round before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// Only what a listing shows: events told the rest.
+    Regular,
+    /// Anything, untold: a container that runs may have been restarted, which no
+    /// listing shows.
+    AfterGap,
+}
+
 /// Goes through everything; remembers suspects from one pass to the next.
 #[derive(Debug)]
 pub struct Resync {
@@ -38,17 +48,18 @@ impl Resync {
         }
     }
 
-    /// Queues every session that has something to do, now or at its deadline.
+    /// Queues every session that has something to do, now or at its deadline, and
+    /// after a gap every session that should be running.
     ///
     /// # Errors
     /// The engine gave no complete listing. Deadlines are queued all the same.
-    pub async fn run(&mut self) -> Result<(), docker::Error> {
+    pub async fn run(&mut self, round: Round) -> Result<(), docker::Error> {
         let host = &self.passes.executor.host;
         let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
         let listed = host.engine.list(&label).await;
         if let Ok(listed) = &listed {
             self.count(listed);
-            self.queue_surprises(listed);
+            self.queue_surprises(listed, round);
         }
         // What needs no engine goes on without one.
         self.queue_deadlines();
@@ -123,7 +134,7 @@ impl Resync {
         }
     }
 
-    fn queue_surprises(&self, listed: &[Summary]) {
+    fn queue_surprises(&self, listed: &[Summary], round: Round) {
         let passes = &self.passes;
         let policy = passes.executor.policy.get();
         let store = &passes.executor.books.store;
@@ -139,7 +150,8 @@ impl Resync {
                 .as_deref()
                 .and_then(|status| status.key.as_ref())
                 .and_then(|key| by_key.get(key.as_str()).copied());
-            if is_surprising(aim, seen, &record, status.as_deref()) {
+            let may_have_restarted = round == Round::AfterGap && aim == Aim::Running;
+            if may_have_restarted || is_surprising(aim, seen, &record, status.as_deref()) {
                 passes.work.nudge_session(&record.spec.id);
             }
         }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::resync::Resync;
+use super::resync::{Resync, Round};
 use super::work::Work;
 use crate::cause::chain;
 use crate::docker;
@@ -53,7 +53,7 @@ impl EngineHealth {
     }
 
     /// Returns what is wrong with the engine once that has lasted for
-    /// [`PATIENCE`]: whoever waits for the engine then waits in vain.
+    /// three seconds: whoever waits for the engine then waits in vain.
     pub fn lost(&self) -> Option<Arc<str>> {
         let trouble = self.0.trouble.borrow();
         trouble
@@ -133,14 +133,19 @@ pub async fn resync(
     period: Duration,
     cancel: CancellationToken,
 ) {
+    let mut round = Round::AfterGap;
     loop {
-        if let Err(error) = resync.run().await {
-            warn!(error = %chain(&error), "the engine's containers could not be listed");
+        match resync.run(round).await {
+            Ok(()) => round = Round::Regular,
+            // What the gap hid is still to be found.
+            Err(error) => {
+                warn!(error = %chain(&error), "the engine's containers could not be listed");
+            }
         }
         resync.empty_trash().await;
         tokio::select! {
             () = cancel.cancelled() => return,
-            () = health.0.missed.notified() => {}
+            () = health.0.missed.notified() => round = Round::AfterGap,
             () = tokio::time::sleep(period) => {}
         }
     }
