@@ -280,7 +280,7 @@ impl Control {
         if record.marks.generation != generation {
             return;
         }
-        match self.0.books.close(&record, Reason::StartFailed).await {
+        match self.0.books.fail_opening(&record).await {
             Ok(Written::Yes) => self.0.loop_.work.nudge_session(id),
             // It was closed by somebody else, the controller for one.
             Ok(Written::Overtaken) => {}

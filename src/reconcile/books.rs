@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::id::ContainerKey;
 use crate::session::Fact;
 use crate::session::blueprint::LABEL_SPEC;
-use crate::session::record::{Marks, Notice, Purge, Reason, Record, Status};
+use crate::session::record::{Event, Marks, Notice, Purge, Reason, Record, Status};
 use crate::store::{Batch, CommitError, Expect, Store};
 
 /// The store as the controller writes it; cheap to clone.
@@ -128,23 +128,11 @@ impl Books {
         written(self.store.commit(batch).await)
     }
 
-    /// Notes that a session is over.
-    pub async fn close(&self, record: &Record, reason: Reason) -> Result<Written, CommitError> {
-        let now = self.clock.now();
-        let fact = match reason {
-            Reason::StartFailed => Fact::Failed,
-            Reason::Evicted => Fact::Evicted,
-            Reason::Requested
-            | Reason::Idle
-            | Reason::ContainerDied
-            | Reason::ContainerLost
-            | Reason::Oom
-            | Reason::Expired => Fact::Reaped,
-        };
-        let marks = record.marks.closed(now, Purge::No, reason);
-        let event = fact.event(now, &record.spec, Some(reason));
-        let batch = intent(record, marks).event(None, event);
-        written(self.store.commit(batch).await)
+    /// Notes that an opening failed, and with it that its session is over.
+    pub async fn fail_opening(&self, record: &Record) -> Result<Written, CommitError> {
+        let reason = Reason::StartFailed;
+        let event = Fact::Failed.event(self.clock.now(), &record.spec, Some(reason));
+        self.end(record, reason, event).await
     }
 
     /// Notes that an idle session is over, and whether its files went with it.
@@ -154,9 +142,7 @@ impl Books {
         reason: Reason,
         fate: Fate,
     ) -> Result<Written, CommitError> {
-        let now = self.clock.now();
-        let marks = record.marks.closed(now, Purge::No, reason);
-        let mut event = Fact::Reaped.event(now, &record.spec, Some(reason));
+        let mut event = Fact::Reaped.event(self.clock.now(), &record.spec, Some(reason));
         match fate {
             Fate::Durable => {}
             Fate::Unique => {
@@ -165,6 +151,17 @@ impl Books {
                     .insert("files".to_owned(), "files_lost".to_owned());
             }
         }
+        self.end(record, reason, event).await
+    }
+
+    /// Ends a session, files kept, together with the fact that tells of it.
+    async fn end(
+        &self,
+        record: &Record,
+        reason: Reason,
+        event: Event,
+    ) -> Result<Written, CommitError> {
+        let marks = record.marks.closed(event.at, Purge::No, reason);
         let batch = intent(record, marks).event(None, event);
         written(self.store.commit(batch).await)
     }

@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::Policy;
 use crate::session::lifecycle::{Aim, aim};
-use crate::session::record::{Reason, Record, Status};
+use crate::session::record::{Record, Status};
 
 /// One look at a session takes at most so many steps before others have a turn.
 pub const STEPS_MAX: usize = 16;
@@ -245,7 +245,7 @@ impl Passes {
         self.release_unless_running(moment);
         let is_stillborn = *aim == Aim::Running && status.incarnation == 0;
         let written = if is_stillborn {
-            books.close(record, Reason::StartFailed).await
+            books.fail_opening(record).await
         } else {
             books.fail(record, status, &why.to_string()).await
         };

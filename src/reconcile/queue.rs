@@ -5,7 +5,7 @@
 //! So a key has at most one worker, and no change is ever missed. The queue is
 //! bounded by the number of keys there are, since each is held once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::clock::Timestamp;
 
@@ -84,15 +84,12 @@ impl<K: Ord + Clone> Queue<K> {
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
-
-    /// Returns the keys under work.
-    pub fn working(&self) -> BTreeSet<K> {
-        self.working.keys().cloned().collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -75,11 +75,6 @@ impl Work {
         self.0.changed.notify_one();
     }
 
-    /// Returns how many keys wait for their time.
-    pub fn waiting(&self) -> usize {
-        self.queue().waiting()
-    }
-
     fn queue(&self) -> MutexGuard<'_, Queue<Key>> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

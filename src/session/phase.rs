@@ -27,7 +27,7 @@ pub enum Phase {
 /// It follows from what is stored alone, so that it costs no look at the engine;
 /// the engine's events and the resync keep the stored status close to the truth.
 pub fn phase(record: &Record, status: &Status) -> Phase {
-    let reached = record.marks.generation <= status.reached;
+    let reached = status.has_reached(&record.marks);
     match (&record.marks.parked, reached) {
         (Some(_), _) if status.files_lost => Phase::Lost,
         (Some(_), true) => Phase::Hibernated,
