@@ -17,6 +17,8 @@ mod contract;
 mod disk;
 mod engine;
 mod engine_faults;
+mod fake_engine;
+mod fake_engine_faults;
 mod laws;
 mod operator;
 mod ownership;

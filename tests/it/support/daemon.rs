@@ -15,6 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::docker;
+use super::fake::FakeEngine;
 use super::http::Http;
 
 const START_MAX: Duration = Duration::from_secs(30);
@@ -46,6 +47,15 @@ pub(crate) struct Daemon {
     settings: Settings,
     child: Option<Child>,
     instances: BTreeSet<String>,
+    engine: Engine,
+}
+
+/// Whose containers a daemon makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    Real,
+    /// They are gone with it.
+    Fake,
 }
 
 impl Daemon {
@@ -55,6 +65,23 @@ impl Daemon {
     /// of the tests. Panics when it does not come up; the end of its log is shown then.
     pub(crate) fn start(settings: &Settings) -> Self {
         docker::need_image();
+        let mut daemon = Self::prepare(settings, Engine::Real);
+        daemon.spawn();
+        daemon
+    }
+
+    /// Starts a daemon on an engine in memory, and waits until it answers.
+    ///
+    /// No part of it needs the real one.
+    pub(crate) fn on(engine: &FakeEngine, settings: &Settings) -> Self {
+        let mut daemon = Self::prepare(settings, Engine::Fake);
+        let address = ("SANDBOXD_DOCKER_HOST".to_owned(), engine.address());
+        daemon.settings.extend([address]);
+        daemon.spawn();
+        daemon
+    }
+
+    fn prepare(settings: &Settings, engine: Engine) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("sandboxd-it-")
             .tempdir()
@@ -72,16 +99,15 @@ impl Daemon {
                 (name.clone(), value)
             })
             .collect();
-        let mut daemon = Self {
+        Self {
             port: free_port(),
             token: uuid::Uuid::new_v4().simple().to_string(),
             dir,
             settings,
             child: None,
             instances: BTreeSet::new(),
-        };
-        daemon.spawn();
-        daemon
+            engine,
+        }
     }
 
     /// Returns a client that holds the service token.
@@ -199,6 +225,9 @@ impl Daemon {
     /// Notes whose label its containers carry, to find them when it cannot be asked, and
     /// returns the ids of its sessions.
     fn learn_instances(&mut self) -> Vec<String> {
+        if self.engine == Engine::Fake {
+            return Vec::new();
+        }
         let listing = self
             .http()
             .get("/sessions")
@@ -242,7 +271,9 @@ impl Drop for Daemon {
                 eprintln!("kill the daemon: {error}");
             }
         }
-        docker::remove_sandboxes(self.dir.path(), &self.instances);
+        if self.engine == Engine::Real {
+            docker::remove_sandboxes(self.dir.path(), &self.instances);
+        }
         if thread::panicking() {
             eprintln!(
                 "--- the end of the daemon's log ---\n{}",
