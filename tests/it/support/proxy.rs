@@ -51,6 +51,8 @@ struct Shared {
     faults: Faults,
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by who changes what is at the socket.
+    place: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,7 @@ impl Proxy {
                 faults: Faults::new(Plan::default()),
                 state: Mutex::new(state),
                 changed: Condvar::new(),
+                place: Mutex::default(),
             }),
             _dir: dir,
             acceptor: Mutex::new(None),
@@ -130,6 +133,7 @@ impl Proxy {
         }
         drop(state);
         self.shared.changed.notify_all();
+        let _place = self.shared.place.lock().unwrap();
         let mut acceptor = self.acceptor.lock().unwrap();
         match (is_up, acceptor.take()) {
             (true, Some(running)) => *acceptor = Some(running),
@@ -345,6 +349,10 @@ impl Shared {
 
     /// Refuses connections for a while: a socket at which nobody listens takes the place.
     fn refuse(&self, how_long: Duration) -> std::io::Result<()> {
+        let _place = self.place.lock().unwrap();
+        if self.state().mode != Mode::Forward {
+            return Ok(());
+        }
         let aside = self.socket.with_extension("aside");
         std::fs::rename(&self.socket, &aside)?;
         drop(UnixListener::bind(&self.socket)?);
