@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::http::{Response, read_response};
 
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// An engine at a socket.
 #[derive(Clone, Debug)]

@@ -98,7 +98,7 @@ pub(super) fn inspect(one: &Container) -> Value {
         "HostConfig": host,
         "Mounts": mounts(one),
         "Config": {
-            "Hostname": &one.id[..12],
+            "Hostname": format!("{:.12}", one.id),
             "User": one.body["User"].as_str().unwrap_or_default(),
             "Env": one.env,
             "Cmd": one.body["Cmd"],

@@ -134,7 +134,7 @@ fn begin(shared: &Shared, id: &str, is_detached: bool) -> Result<Begun, Reply> {
     };
     if let Some(again) = again {
         let text = format!("Error: Exec command {id} {again}");
-        return refuse(is_detached, 409, text);
+        return refuse(is_detached, 409, &text);
     }
     let words = shown(&exec.argv);
     let mut command = command(&model, &exec);
@@ -151,24 +151,20 @@ fn begin(shared: &Shared, id: &str, is_detached: bool) -> Result<Begun, Reply> {
         &format!("exec_start: {words}"),
         &[("execID", id)],
     );
-    match started {
-        Ok(child) => {
-            model.commands_started += 1;
-            Ok(Begun::Runs(child))
-        }
-        Err(_) => {
-            let program = &exec.argv[0];
-            let text = format!(
-                "OCI runtime exec failed: exec failed: unable to start container process: exec: {program:?}: stat {program}: no such file or directory: unknown"
-            );
-            refuse(is_detached, 400, text)
-        }
+    if let Ok(child) = started {
+        model.commands_started += 1;
+        return Ok(Begun::Runs(child));
     }
+    let program = &exec.argv[0];
+    let text = format!(
+        "OCI runtime exec failed: exec failed: unable to start container process: exec: {program:?}: stat {program}: no such file or directory: unknown"
+    );
+    refuse(is_detached, 400, &text)
 }
 
-fn refuse(is_detached: bool, status: u16, text: String) -> Result<Begun, Reply> {
+fn refuse(is_detached: bool, status: u16, text: &str) -> Result<Begun, Reply> {
     if is_detached {
-        return Err(Reply::error(status, &text));
+        return Err(Reply::error(status, text));
     }
     Ok(Begun::Not(format!("{text}\r\n")))
 }

@@ -255,7 +255,7 @@ impl Model {
             let pid = i32::try_from(exec.pid).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid {
                 // It may have ended a moment ago.
-                drop(kill_process_group(pid, Signal::KILL));
+                let _ended = kill_process_group(pid, Signal::KILL).is_err();
             }
         }
     }

@@ -92,7 +92,7 @@ pub(super) fn split(line: &str) -> (&str, String) {
     let versioned = path
         .strip_prefix("/v")
         .filter(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()))
-        .and_then(|rest| rest.find('/').map(|at| &rest[at..]));
+        .and_then(|rest| rest.get(rest.find('/')?..));
     (method, versioned.unwrap_or(path).to_owned())
 }
 

@@ -167,16 +167,15 @@ impl Random {
 
 /// Tells whether a path fits a pattern.
 fn fits(pattern: &str, path: &str) -> bool {
+    let from = |rest: &str, most: usize| {
+        let mut ends = (0..=most).filter_map(|at| path.get(at..));
+        ends.any(|end| fits(rest, end))
+    };
     if let Some(rest) = pattern.strip_prefix("**") {
-        return (0..=path.len())
-            .filter(|at| path.is_char_boundary(*at))
-            .any(|at| fits(rest, &path[at..]));
+        return from(rest, path.len());
     }
     if let Some(rest) = pattern.strip_prefix('*') {
-        let most = path.find('/').unwrap_or(path.len());
-        return (0..=most)
-            .filter(|at| path.is_char_boundary(*at))
-            .any(|at| fits(rest, &path[at..]));
+        return from(rest, path.find('/').unwrap_or(path.len()));
     }
     let mut wanted = pattern.chars();
     match wanted.next() {
