@@ -1,6 +1,6 @@
 //! Looks at the token key, the workspace root, free space and control groups; blocks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -11,13 +11,6 @@ use super::seen::{Home, KeySeen, Look, Presence, RootSeen, Space};
 use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::secret::{TOKEN_KEY_BYTES, TokenKey};
-
-/// Where control groups are mounted.
-const GROUPS: &str = "/sys/fs/cgroup";
-/// Controllers of the first hierarchy of which one is enough to find processes.
-const CONTROLLERS: [&str; 4] = ["pids", "memory", "cpu,cpuacct", "systemd"];
-/// Bytes of a list of processes that are read.
-const PROCESSES_BYTES_MAX: u64 = 64 << 10;
 
 /// What the disk answered.
 pub(super) struct Answers {
@@ -141,58 +134,4 @@ fn list_trash(path: &Path) -> io::Result<BTreeMap<String, Timestamp>> {
         found.insert(entry.file_name().to_string_lossy().into_owned(), since);
     }
     Ok(found)
-}
-
-/// Counts the processes in the control groups of containers, where there are any.
-///
-/// `running` tells which of them must have a group: where none of these has one, the
-/// groups are not to be seen.
-pub(super) fn groups(known: &BTreeSet<String>, running: &[&str]) -> Look<BTreeMap<String, u64>> {
-    let mut found = BTreeMap::new();
-    for id in known {
-        if let Some(processes) = processes(Path::new(GROUPS), id)? {
-            found.insert(id.clone(), processes);
-        }
-    }
-    let is_seen = running.iter().any(|id| found.contains_key(*id));
-    if running.is_empty() || is_seen {
-        return Ok(found);
-    }
-    Err(format!(
-        "no control group of a container that runs is in {GROUPS}"
-    ))
-}
-
-/// Counts the processes of one container; `None` where it has no group.
-fn processes(root: &Path, id: &str) -> Look<Option<u64>> {
-    let places = [
-        format!("docker/{id}"),
-        format!("system.slice/docker-{id}.scope"),
-    ];
-    let unified = root.join("cgroup.controllers").exists();
-    let mut bases = vec![root.to_path_buf()];
-    if !unified {
-        bases = CONTROLLERS.iter().map(|name| root.join(name)).collect();
-    }
-    for base in &bases {
-        for place in &places {
-            match list(&base.join(place).join("cgroup.procs")) {
-                Ok(processes) => return Ok(Some(processes)),
-                // The kernel says NODEV of a group that goes at that moment.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error)
-                    if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {}
-                Err(error) => return Err(format!("read the control group of {id}: {error}")),
-            }
-        }
-    }
-    Ok(None)
-}
-
-fn list(path: &Path) -> io::Result<u64> {
-    let mut text = String::new();
-    File::open(path)?
-        .take(PROCESSES_BYTES_MAX)
-        .read_to_string(&mut text)?;
-    Ok(u64::try_from(text.lines().count()).unwrap_or(u64::MAX))
 }

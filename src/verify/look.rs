@@ -113,7 +113,7 @@ impl Subjects {
             marker,
             key: disk.key,
             engine: engine.engine,
-            groups: disk::groups(&known, &running),
+            groups: groups(&self.cgroups, &known, &running),
             ours: engine.ours,
             namesakes: engine.namesakes,
             usage_visible,
@@ -302,4 +302,21 @@ fn known_containers(store: &StoreSeen, ours: &[Summary]) -> BTreeSet<String> {
         known.extend(statuses.filter_map(|status| status.container.clone()));
     }
     known
+}
+
+/// Counts the processes in the control groups of containers of ours.
+///
+/// Those that run must have a group: where none of them has one, the groups are kept
+/// where they cannot be seen.
+fn groups(
+    cgroups: &Cgroups,
+    known: &BTreeSet<String>,
+    running: &[&str],
+) -> Look<BTreeMap<String, usize>> {
+    let mut found = cgroups.containers().map_err(|error| chain(&error))?;
+    found.retain(|id, _| known.contains(id));
+    if running.is_empty() || running.iter().any(|id| found.contains_key(*id)) {
+        return Ok(found);
+    }
+    Err("no container that runs has a control group here".to_owned())
 }

@@ -34,7 +34,7 @@ pub struct Seen {
     /// All containers whose names begin as ours do, whoever made them.
     pub namesakes: Look<Vec<Summary>>,
     /// Processes by the container in whose control group they are.
-    pub groups: Look<BTreeMap<String, u64>>,
+    pub groups: Look<BTreeMap<String, usize>>,
     /// Whether what our running containers use is to be seen; `None` where none runs.
     pub usage_visible: Option<bool>,
     /// The workspace root; `None` where no workspaces are kept.

@@ -15,6 +15,7 @@ mod artifacts;
 mod commands;
 mod contract;
 mod disk;
+mod doctor;
 mod engine;
 mod engine_faults;
 mod laws;

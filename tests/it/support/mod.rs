@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod case;
+pub(crate) mod claims;
 pub(crate) mod daemon;
 pub(crate) mod docker;
 pub(crate) mod http;
