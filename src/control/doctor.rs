@@ -25,3 +25,24 @@ impl Control {
         examine(&subjects).await.report()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::control::testing::without_engine;
+    use crate::secret::Secret;
+
+    #[tokio::test]
+    async fn the_doctor_answers_without_an_engine_and_writes_nothing() {
+        let control = without_engine(Secret::new("t".to_owned()));
+        let revision = control.0.books.store.revision();
+        let report = control.doctor().await;
+        let level = |name: &str| {
+            let mut named = report.findings.iter().filter(|one| one.name == name);
+            named.next().map(|one| one.level.as_str())
+        };
+        assert_eq!(level("engine_unseen"), Some("unknown"), "{report}");
+        assert_eq!(level("containers_unseen"), Some("unknown"), "{report}");
+        assert_eq!(level("ceilings_hold"), Some("ok"), "{report}");
+        assert_eq!(control.0.books.store.revision(), revision);
+    }
+}

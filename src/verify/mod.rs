@@ -31,6 +31,9 @@ mod seen;
 mod service;
 mod sessions;
 
+#[cfg(test)]
+mod tests;
+
 pub use examine::{AGAIN_AFTER, examine};
 pub use finding::{FINDINGS_MAX, Finding, Page};
 pub use kind::{Kind, Level};
