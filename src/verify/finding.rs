@@ -1,5 +1,7 @@
 //! Makes findings, and a page of them.
 
+use std::fmt::Display;
+
 use super::kind::{Kind, Level};
 use crate::clock::Timestamp;
 use crate::wire::doctor::{DoctorCounts, DoctorFinding, DoctorReport};
@@ -29,7 +31,7 @@ impl Finding {
     }
 
     /// Makes a finding about one thing.
-    pub fn about(kind: Kind, subject: impl ToString, detail: impl Into<String>) -> Self {
+    pub fn about(kind: Kind, subject: impl Display, detail: impl Into<String>) -> Self {
         Self {
             subject: Some(subject.to_string()),
             ..Self::new(kind, detail)

@@ -192,88 +192,108 @@ fn claims_that_do_not_hold_are_all_found() {
     assert_eq!(violations.len(), 11, "{violations:#?}");
 }
 
-#[test]
-fn what_was_broken_by_hand_is_found_with_and_without_a_daemon() {
-    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
-    let api = Api::of(&daemon);
-    for id in ["bare", "robbed", "whole"] {
-        api.open_id(id);
-        api.sh(id, "echo kept > f");
-    }
-    let (label, bare) = (daemon.label(), api.container("bare"));
-    daemon.stop(Ending::Kill);
-    docker(&["rm", "--force", &bare]);
-    let ws = daemon.dir().join("ws");
-    fs::remove_dir_all(ws.join("robbed/workspace")).unwrap();
-    fs::create_dir(ws.join("orphan")).unwrap();
-    let stray = stray(&label);
+/// A stopped daemon of which a container, a workspace and a record are missing.
+struct Broken {
+    daemon: Daemon,
+    label: String,
+    /// The container that no record names.
+    stray: docker::Removed,
+    stray_id: String,
+}
 
-    let state = daemon.dir().join("state");
+impl Broken {
+    fn by_hand() -> Self {
+        let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+        let api = Api::of(&daemon);
+        for id in ["bare", "robbed", "whole"] {
+            api.open_id(id);
+            api.sh(id, "echo kept > f");
+        }
+        let (label, bare) = (daemon.label(), api.container("bare"));
+        daemon.stop(Ending::Kill);
+        docker(&["rm", "--force", &bare]);
+        let ws = daemon.dir().join("ws");
+        fs::remove_dir_all(ws.join("robbed/workspace")).unwrap();
+        fs::create_dir(ws.join("orphan")).unwrap();
+        let stray_id = stray(&label);
+        let stray = docker::Removed::container(&stray_id);
+        Self {
+            daemon,
+            label,
+            stray,
+            stray_id,
+        }
+    }
+}
+
+#[test]
+fn what_was_broken_by_hand_is_found_while_no_daemon_runs_and_nothing_is_changed() {
+    let Broken {
+        daemon,
+        label,
+        stray: _stray,
+        stray_id,
+    } = Broken::by_hand();
+    let (state, ws) = (daemon.dir().join("state"), daemon.dir().join("ws"));
     let before = (tree(&state), tree(&ws), containers(&label));
     let output = verify(&daemon, &[WORKSPACES]);
     assert_eq!(before, (tree(&state), tree(&ws), containers(&label)));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let page = String::from_utf8(output.stdout.clone()).unwrap();
-    let broken = printed(&output, "fail");
-    assert_eq!(
-        broken,
-        ["container_missing", "workspace_missing", "stray_container"],
-        "{page}"
-    );
+    let broken = ["container_missing", "workspace_missing", "stray_container"];
+    assert_eq!(printed(&output, "fail"), broken, "{page}");
     for line in [
         "container_missing [bare]: ",
         "workspace_missing [robbed]: ",
         "workspace_without_record [orphan]: ",
-        &format!("stray_container [{stray}]: "),
+        &format!("stray_container [{stray_id}]: "),
         "-> sandboxd removes it after SANDBOXD_ORPHAN_GRACE",
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }
 
     // Without an engine nothing is known of containers, and the rest is found as before.
-    let output = verify(
-        &daemon,
-        &[
-            WORKSPACES,
-            ("SANDBOXD_DOCKER_HOST", "unix:///nonexistent.sock"),
-        ],
-    );
+    let none = ("SANDBOXD_DOCKER_HOST", "unix:///nonexistent.sock");
+    let output = verify(&daemon, &[WORKSPACES, none]);
     assert_eq!(printed(&output, "fail"), ["workspace_missing"]);
-    assert_eq!(
-        printed(&output, "unknown"),
-        ["containers_unseen", "groups_unseen", "engine_unseen"]
-    );
+    let unknown = ["containers_unseen", "groups_unseen", "engine_unseen"];
+    assert_eq!(printed(&output, "unknown"), unknown);
+}
 
-    // The daemon parks the session whose container is gone; the rest stays as it is.
+#[test]
+fn what_was_broken_by_hand_is_found_by_the_daemon_which_parks_what_lost_its_container() {
+    let Broken {
+        mut daemon,
+        label,
+        stray: _stray,
+        ..
+    } = Broken::by_hand();
+    let ws = daemon.dir().join("ws");
     daemon.start_again();
+    let broken = ["workspace_missing", "stray_container"];
     let report = wait("the daemon has settled", Duration::from_secs(30), || {
         let report = doctor(&daemon);
-        let broken = of_level(&report, "fail");
-        (broken == ["workspace_missing", "stray_container"]).then_some(report)
+        (of_level(&report, "fail") == broken).then_some(report)
     });
-    assert_eq!(report["verdict"], "fail");
-    assert_eq!(report["counts"]["fail"], 2);
+    assert_eq!(
+        (&report["verdict"], &report["counts"]["fail"]),
+        (&json!("fail"), &json!(2))
+    );
     let before = (tree(&ws), containers(&label));
     let output = sandboxctl(&daemon, &["doctor"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert_eq!(
-        printed(&output, "fail"),
-        ["workspace_missing", "stray_container"]
-    );
+    assert_eq!(printed(&output, "fail"), broken);
     let output = sandboxctl(&daemon, &["doctor", "--output", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(of_level(&json, "fail"), of_level(&report, "fail"));
+    assert_eq!(of_level(&json, "fail"), broken);
     assert_eq!(before, (tree(&ws), containers(&label)));
 
     let output = verify(&daemon, &[WORKSPACES]);
     assert_eq!(output.status.code(), Some(69));
     let told = String::from_utf8(output.stderr).unwrap();
-    let pid = daemon.pid().to_string();
-    assert!(
-        told.contains(&pid) && told.contains("sandboxctl doctor"),
-        "{told}"
-    );
-    docker(&["rm", &stray]);
+    for word in [&daemon.pid().to_string(), "sandboxctl doctor"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Breaks one thing at a time in a service that is well, and sees what is found.
 
+mod service;
+mod sessions;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,6 +93,12 @@ fn command(ok: bool, detail: &str) -> (SessionId, u64, Event) {
     (id("up"), 7, event)
 }
 
+const ROOMY: Space = Space {
+    free_bytes: 1 << 40,
+    bytes: 1 << 41,
+    free_files: None,
+};
+
 /// A service that is well: one session up, one asleep, one closed with its files.
 fn base() -> Seen {
     let mut asleep = session("asleep", 'b', 2);
@@ -119,11 +128,6 @@ fn base() -> Seen {
             command(false, "container_lost"),
             command(false, ""),
         ]),
-    };
-    let room = Space {
-        free_bytes: 1 << 40,
-        bytes: 1 << 41,
-        free_files: None,
     };
     Seen {
         now: NOW,
@@ -161,7 +165,7 @@ fn base() -> Seen {
             homes: names.map(|name| (id(name), home)).into(),
             ..RootSeen::default()
         })),
-        spaces: vec![("the state directory", PathBuf::from("/s"), Ok(room))],
+        spaces: vec![("the state directory", PathBuf::from("/s"), Ok(ROOMY))],
     }
 }
 
@@ -219,314 +223,21 @@ fn engine(seen: &mut Seen, api: (u16, u16), live_restore: bool, id: &str) {
 
 type Change = Box<dyn FnOnce(&mut Seen)>;
 
+/// One change for each thing that can be found.
+fn changes() -> Vec<(Kind, Change)> {
+    let all = [
+        sessions::records(),
+        sessions::containers(),
+        sessions::room(),
+        service::remains(),
+        service::store(),
+        service::host(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
 fn changed(change: impl FnOnce(&mut Seen) + 'static) -> Change {
     Box::new(change)
-}
-
-/// One change for each thing that can be found about sessions and their containers.
-fn of_sessions() -> Vec<(Kind, Change)> {
-    let tenant = |seen: &mut Seen| seen.capacity.max_sessions_per_tenant = Some(1);
-    vec![
-        (
-            Kind::SessionMoving,
-            changed(with_session("up", |session| {
-                session.motion = Motion::Changed
-            })),
-        ),
-        (
-            Kind::StartFails,
-            changed(with_status("up", |status| {
-                status.attempts = 2;
-                status.reached = 0;
-            })),
-        ),
-        (
-            Kind::FilesLost,
-            changed(with_status("up", |status| status.files_lost = true)),
-        ),
-        (
-            Kind::StatusAhead,
-            changed(with_status("up", |status| status.reached = 9)),
-        ),
-        (
-            Kind::NeverBegan,
-            changed(with_status("up", |status| status.incarnation = 0)),
-        ),
-        (
-            Kind::Keyless,
-            changed(with_status("over", |status| status.key = None)),
-        ),
-        (
-            Kind::KeyShared,
-            changed(with_status("over", |status| status.key = Some(key('b')))),
-        ),
-        (
-            Kind::OrderShared,
-            changed(with_session("over", |session| {
-                Arc::make_mut(&mut session.record).spec.order = 1
-            })),
-        ),
-        (
-            Kind::ContainerMissing,
-            changed(|seen| {
-                ours(seen).remove(0);
-                seen.groups.as_mut().unwrap().remove("c-up");
-            }),
-        ),
-        (
-            Kind::ContainerMissing,
-            changed(with_status("up", |status| status.container = None)),
-        ),
-        (
-            Kind::ContainerForeign,
-            changed(with_status("up", |status| {
-                status.container = Some("c-asleep".to_owned())
-            })),
-        ),
-        (
-            Kind::ContainerStopped,
-            changed(|seen| {
-                ours(seen)[0].state = State::Exited;
-                seen.groups = Ok(BTreeMap::new());
-            }),
-        ),
-        (
-            Kind::ContainersUnseen,
-            changed(|seen| seen.ours = Err("no answer".to_owned())),
-        ),
-        (
-            Kind::RecordsUnseen,
-            changed(|seen| seen.store = StoreSeen::Unseen("denied".to_owned())),
-        ),
-        (
-            Kind::WorkspaceMissing,
-            changed(|seen| {
-                root(seen).homes.remove(&id("asleep"));
-            }),
-        ),
-        (
-            Kind::WorkspaceMissing,
-            changed(|seen| {
-                root(seen).homes.get_mut(&id("over")).unwrap().workspace = Presence::Absent;
-            }),
-        ),
-        (
-            Kind::SidecarMissing,
-            changed(|seen| {
-                root(seen).homes.get_mut(&id("up")).unwrap().sidecar = Presence::Absent;
-            }),
-        ),
-        (
-            Kind::WorkspacesUnseen,
-            changed(|seen| seen.root = Some(Err("denied".to_owned()))),
-        ),
-        (
-            Kind::OtherInstances,
-            changed(|seen| namesake(seen, "sandboxd-x-00000000", Some("other"))),
-        ),
-        (
-            Kind::Predecessors,
-            changed(|seen| namesake(seen, "sandboxd-x", None)),
-        ),
-        (
-            Kind::Unlabelled,
-            changed(|seen| namesake(seen, "sandboxd-x-00000000", None)),
-        ),
-        (
-            Kind::StrayContainer,
-            changed(|seen| ours(seen).push(line("stray", 'e', State::Exited))),
-        ),
-        (
-            Kind::StrayContainer,
-            changed(|seen| {
-                ours(seen).push({
-                    let mut line = line("keyless", 'e', State::Exited);
-                    line.labels.remove(LABEL_KEY);
-                    line
-                })
-            }),
-        ),
-        (
-            Kind::TwinContainer,
-            changed(|seen| ours(seen).push(line("twin", 'a', State::Exited))),
-        ),
-        (
-            Kind::RunsUnasked,
-            changed(|seen| {
-                ours(seen)[1].state = State::Running;
-                seen.capacity.max_sessions = None;
-            }),
-        ),
-        (
-            Kind::ResidentOver,
-            changed(|seen| {
-                seen.capacity.max_sessions = Some(0);
-                ours(seen)[0].state = State::Running;
-            }),
-        ),
-        (
-            Kind::OpenOver,
-            changed(|seen| seen.capacity.max_open_sessions = Some(1)),
-        ),
-        (Kind::TenantOver, changed(tenant)),
-        (
-            Kind::RunningOver,
-            changed(|seen| ours(seen)[1].state = State::Running),
-        ),
-    ]
-}
-
-/// One change for each thing that can be found about the rest.
-fn of_the_rest() -> Vec<(Kind, Change)> {
-    let key_seen = |change: fn(&mut KeySeen)| {
-        changed(move |seen| change(seen.key.as_mut().unwrap().as_mut().unwrap()))
-    };
-    let health = |health| changed(move |seen| contents(seen).health = health);
-    let full = Health::Full {
-        reason: Arc::from("full"),
-    };
-    let degraded = Health::Degraded {
-        reason: Arc::from("broken"),
-    };
-    let space = |space| changed(move |seen| seen.spaces[0].2 = space);
-    let little = Space {
-        free_bytes: 1,
-        bytes: 1 << 41,
-        free_files: None,
-    };
-    let few = Space {
-        free_bytes: 1 << 40,
-        bytes: 1 << 41,
-        free_files: Some(3),
-    };
-    let says = |ok, detail: &'static str| {
-        changed(move |seen| contents(seen).commands = Ok(vec![command(ok, detail)]))
-    };
-    vec![
-        (Kind::KeyOpen, key_seen(|key| key.mode = 0o640)),
-        (
-            Kind::KeyOther,
-            key_seen(|key| key.id = Some("k2".to_owned())),
-        ),
-        (Kind::KeyOther, key_seen(|key| key.id = None)),
-        (Kind::KeyMissing, changed(|seen| seen.key = Ok(None))),
-        (
-            Kind::KeyUnseen,
-            changed(|seen| seen.key = Err("denied".to_owned())),
-        ),
-        (
-            Kind::Ghost,
-            changed(|seen| {
-                seen.groups.as_mut().unwrap().insert("gone".to_owned(), 2);
-            }),
-        ),
-        (
-            Kind::Ghost,
-            changed(|seen| {
-                seen.groups
-                    .as_mut()
-                    .unwrap()
-                    .insert("c-asleep".to_owned(), 1);
-            }),
-        ),
-        (
-            Kind::GroupsUnseen,
-            changed(|seen| seen.groups = Err("not mounted".to_owned())),
-        ),
-        (
-            Kind::UnrecordedWorkspace,
-            changed(|seen| {
-                let home = root(seen).homes[&id("up")];
-                root(seen).homes.insert(id("old"), home);
-            }),
-        ),
-        (
-            Kind::StrangeEntry,
-            changed(|seen| {
-                root(seen).strange.insert("lost+found".to_owned());
-            }),
-        ),
-        (
-            Kind::TrashOld,
-            changed(|seen| {
-                root(seen)
-                    .trash
-                    .insert("t".to_owned(), Timestamp::from_secs(1_700_000_000));
-            }),
-        ),
-        (
-            Kind::LogWithoutRecord,
-            changed(|seen| {
-                contents(seen).logs.insert(id("gone"));
-            }),
-        ),
-        (
-            Kind::NoStore,
-            changed(|seen| seen.store = StoreSeen::Nothing),
-        ),
-        (
-            Kind::StoreBegunAnew,
-            changed(|seen| contents(seen).set_aside = Some(PathBuf::from("/s/store.corrupt"))),
-        ),
-        (Kind::StoreFull, health(full)),
-        (Kind::StoreDegraded, health(degraded)),
-        (
-            Kind::StoreBroken,
-            changed(|seen| seen.store = StoreSeen::Broken("torn".to_owned())),
-        ),
-        (
-            Kind::StoreUnseen,
-            changed(|seen| seen.store = StoreSeen::Unseen("denied".to_owned())),
-        ),
-        (Kind::MarkerMissing, changed(|seen| seen.marker = Ok(None))),
-        (
-            Kind::MarkerOther,
-            changed(|seen| seen.marker = Ok(Some(InstanceId::random()))),
-        ),
-        (
-            Kind::MarkerUnseen,
-            changed(|seen| seen.marker = Err("denied".to_owned())),
-        ),
-        (Kind::EndingContradicts, says(true, "exit 1")),
-        (Kind::EndingContradicts, says(false, "exit 0")),
-        (Kind::EndingContradicts, says(true, "container_lost")),
-        (Kind::EndingContradicts, says(false, "exit 256")),
-        (
-            Kind::EventsUnseen,
-            changed(|seen| contents(seen).commands = Err("torn".to_owned())),
-        ),
-        (
-            Kind::EngineOld,
-            changed(|seen| engine(seen, (1, 41), true, "engine")),
-        ),
-        (
-            Kind::NoLiveRestore,
-            changed(|seen| engine(seen, (1, 44), false, "engine")),
-        ),
-        (
-            Kind::EngineOther,
-            changed(|seen| engine(seen, (1, 44), true, "another")),
-        ),
-        (
-            Kind::EngineRefused,
-            changed(|seen| seen.engine = EngineSeen::Refused("1.40".to_owned())),
-        ),
-        (
-            Kind::EngineUnseen,
-            changed(|seen| seen.engine = EngineSeen::Silent("late".to_owned())),
-        ),
-        (
-            Kind::UsageUnseen,
-            changed(|seen| seen.usage_visible = Some(false)),
-        ),
-        (Kind::SpaceLow, space(Ok(little))),
-        (Kind::SpaceLow, space(Ok(few))),
-        (Kind::SpaceUnseen, space(Err("denied".to_owned()))),
-        (
-            Kind::ClockBehind,
-            changed(|seen| seen.now = Timestamp::from_secs(1_600_000_000)),
-        ),
-    ]
 }
 
 /// What is found besides, where one cause has two faces.
@@ -554,7 +265,7 @@ fn a_service_that_is_well_is_clean() {
 #[test]
 fn each_broken_thing_is_found_and_nothing_else_is() {
     let well = kinds(&base());
-    for (kind, change) in of_sessions().into_iter().chain(of_the_rest()) {
+    for (kind, change) in changes() {
         let mut seen = base();
         change(&mut seen);
         let found = kinds(&seen);
@@ -571,8 +282,7 @@ fn each_broken_thing_is_found_and_nothing_else_is() {
 
 #[test]
 fn everything_that_can_be_found_is_broken_once_or_said_of_what_is_well() {
-    let changes = of_sessions().into_iter().chain(of_the_rest());
-    let broken: BTreeSet<Kind> = changes.map(|(kind, _)| kind).collect();
+    let broken: BTreeSet<Kind> = changes().into_iter().map(|(kind, _)| kind).collect();
     let well = kinds(&base());
     let all: BTreeSet<Kind> = Kind::ALL.iter().copied().collect();
     assert_eq!(broken.union(&well).copied().collect::<BTreeSet<_>>(), all);
