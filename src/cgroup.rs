@@ -9,6 +9,9 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
 use crate::clock::Timestamp;
 
 /// Bytes that are read of one file.
@@ -125,11 +128,74 @@ impl Cgroups {
                     .to_str()
                     .and_then(|name| name.strip_prefix(before)?.strip_suffix(after));
                 if let Some(id) = id.filter(|id| is_full_id(id)) {
-                    found.insert(id.to_owned(), processes(&entry.path(), DEPTH_MAX)?);
+                    let mut pids = Vec::new();
+                    pids_of(&entry.path(), DEPTH_MAX, &mut pids)?;
+                    found.insert(id.to_owned(), pids.len());
                 }
             }
         }
         Ok(found)
+    }
+
+    /// Counts the processes of one container; none where its group is not there.
+    ///
+    /// Blocks for microseconds.
+    ///
+    /// # Errors
+    /// No control groups are to be seen here.
+    pub fn processes(&self, container_id: &str) -> io::Result<usize> {
+        Ok(self.pids(container_id)?.len())
+    }
+
+    /// Kills every process that is left of a container, and returns how many still
+    /// are: killing takes the kernel a moment, and what forks meanwhile is met by the
+    /// next call.
+    ///
+    /// Each is held by a descriptor before it is looked at, so what is killed is what
+    /// was seen in the container's group, however numbers are reused.
+    ///
+    /// # Errors
+    /// The processes may not be signalled, or are not to be seen from here.
+    pub fn kill(&self, container_id: &str) -> io::Result<usize> {
+        for pid in self.pids(container_id)? {
+            let pid = Pid::from_raw(pid).ok_or_else(|| {
+                io::Error::new(
+                    ErrorKind::PermissionDenied,
+                    "its processes are in a namespace that cannot be seen from here",
+                )
+            })?;
+            let process = match pidfd_open(pid, PidfdFlags::empty()) {
+                Ok(process) => process,
+                Err(Errno::SRCH) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let groups = format!("/proc/{}/cgroup", pid.as_raw_nonzero());
+            let is_its = text(Path::new(&groups)).is_some_and(|text| text.contains(container_id));
+            if !is_its {
+                continue;
+            }
+            match pidfd_send_signal(&process, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.processes(container_id)
+    }
+
+    /// Lists the processes of a container; 0 stands for one that has no number here.
+    fn pids(&self, container_id: &str) -> io::Result<Vec<i32>> {
+        if !is_full_id(container_id) {
+            return Ok(Vec::new());
+        }
+        let root = self.containers_root()?;
+        let mut pids = Vec::new();
+        for place in [
+            format!("docker/{container_id}"),
+            format!("system.slice/docker-{container_id}.scope"),
+        ] {
+            pids_of(&root.join(place), DEPTH_MAX, &mut pids)?;
+        }
+        Ok(pids)
     }
 
     /// Returns the hierarchy in which containers are found.
@@ -156,39 +222,38 @@ fn is_full_id(name: &str) -> bool {
     name.len() == FULL_ID_CHARS && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Counts the processes of a group and of those within it; a group that is gone by
+/// Lists the processes of a group and of those within it; a group that is gone by
 /// now has none.
-fn processes(group: &Path, depth_max: usize) -> io::Result<usize> {
+fn pids_of(group: &Path, depth_max: usize, pids: &mut Vec<i32>) -> io::Result<()> {
     let procs = match fs::read_to_string(group.join("cgroup.procs")) {
         Ok(procs) => procs,
-        Err(error) if is_gone(&error) => return Ok(0),
+        Err(error) if is_gone(&error) => return Ok(()),
         // A threaded group within has no list of its own: its processes are in
         // that of the group above.
-        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(0),
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
         Err(error) => return Err(error),
     };
-    let mut count = procs.lines().count();
+    pids.extend(procs.lines().filter_map(|pid| pid.parse::<i32>().ok()));
     let Some(depth_max) = depth_max.checked_sub(1) else {
-        return Ok(count);
+        return Ok(());
     };
     let entries = match fs::read_dir(group) {
         Ok(entries) => entries,
-        Err(error) if is_gone(&error) => return Ok(count),
+        Err(error) if is_gone(&error) => return Ok(()),
         Err(error) => return Err(error),
     };
     for entry in entries {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            count += processes(&entry.path(), depth_max)?;
+            pids_of(&entry.path(), depth_max, pids)?;
         }
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Whether a group was removed while it was read.
 fn is_gone(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::NotFound
-        || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
 /// One directory for a group.
@@ -374,6 +439,25 @@ mod tests {
             ("memory/docker/ID/cgroup.procs", ""),
         ]);
         assert_eq!(cgroups.containers().unwrap(), expected(0), "an empty group");
+    }
+
+    #[test]
+    fn only_processes_that_are_in_the_group_are_killed() {
+        // The kernel's own word on where this process is says that it is not there.
+        let own = std::process::id().to_string();
+        let (_kept, cgroups) = tree(&[
+            ("pids/cgroup.procs", ""),
+            ("pids/docker/ID/cgroup.procs", &own),
+        ]);
+        assert_eq!(cgroups.kill(ID).unwrap(), 1);
+        let (_kept, cgroups) = tree(&[
+            ("pids/cgroup.procs", ""),
+            ("pids/docker/ID/cgroup.procs", "0\n"),
+        ]);
+        let error = cgroups.kill(ID).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert_eq!(cgroups.processes(&ID.replace('2', "3")).unwrap(), 0);
+        assert_eq!(cgroups.kill("../../x").unwrap(), 0);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Has the verifier look at the whole service.
 
 use super::Control;
-use crate::cgroup::Cgroups;
 use crate::verify::{Stock, Subjects, examine};
 use crate::wire::doctor::DoctorReport;
 
@@ -17,7 +16,7 @@ impl Control {
             stock: Stock::Open(self.0.books.store.clone()),
             engine: self.0.host.engine.clone(),
             engine_lost: lost.map(|why| why.to_string()),
-            cgroups: Cgroups::default(),
+            cgroups: self.0.host.cgroups.clone(),
             place: self.0.disk.clone(),
             capacity: self.0.policy.get().capacity.clone(),
             clock: self.0.books.clock.clone(),

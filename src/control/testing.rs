@@ -25,6 +25,7 @@ pub(crate) fn without_engine(service: Secret) -> Control {
     let host = Host {
         engine: engine.clone(),
         workspaces: None,
+        cgroups: Cgroups::default(),
         instance: store.instance().clone(),
     };
     Control::new(

@@ -138,7 +138,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             epoch: passes.epoch,
         },
         Place {
-            sampler: Sampler::new(Cgroups::default(), host.engine.clone(), clock.clone()),
+            sampler: Sampler::new(host.cgroups.clone(), host.engine.clone(), clock.clone()),
             host,
             prewarm: config.prewarm,
             disk: verify::place(&config),
@@ -225,6 +225,7 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
     Ok(Host {
         engine: Engine::new(endpoint, settings),
         workspaces,
+        cgroups: Cgroups::default(),
         instance: store.instance().clone(),
     })
 }

@@ -299,7 +299,7 @@ fn known_containers(store: &StoreSeen, ours: &[Summary]) -> BTreeSet<String> {
             .sessions
             .values()
             .filter_map(|one| one.status.as_ref());
-        known.extend(statuses.filter_map(|status| status.container.clone()));
+        known.extend(statuses.flat_map(|status| status.containers().map(str::to_owned)));
     }
     known
 }

@@ -17,6 +17,7 @@ mod contract;
 mod disk;
 mod doctor;
 mod engine;
+mod engine_disasters;
 mod engine_faults;
 mod laws;
 mod operator;
