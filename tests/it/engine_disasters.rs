@@ -316,7 +316,10 @@ fn no_ghost_of_an_engine_killed_in_mid_start_goes_unreported_or_stays() {
         for opening in openings {
             opening.join().unwrap();
         }
-        engine.start_again(LiveRestore::On);
+        engine.start_again(match round % 2 {
+            0 => LiveRestore::On,
+            _ => LiveRestore::Off,
+        });
         wait_for_health(&api, "ok");
         let listed = api.json(200, "GET /sessions", None);
         let open: BTreeSet<String> = listed["sessions"]
