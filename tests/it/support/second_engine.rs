@@ -25,8 +25,8 @@ use tempfile::TempDir;
 
 use super::docker::{self, IMAGE};
 
-const START_MAX: Duration = Duration::from_secs(60);
-const END_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_mins(1);
+const END_MAX: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 const LOG_LINES_SHOWN_MAX: usize = 15;
 const ID_CHARS: usize = 64;
@@ -352,12 +352,14 @@ impl Drop for SecondEngine {
 
 const CONTAINERD_LOG: &str = "containerd.log";
 
-/// What the first process does before it waits: sockets of shims are kept in a
-/// place that no setting moves, and a disk of the engine's own is mounted.
+/// What the first process does before it waits: sockets of shims, and the key that
+/// makes an engine another one, are kept in places that no setting moves, and a disk of the engine's own is mounted.
 const FIRST: &str = r#"
 set -e
 mkdir -p /run/containerd
 mount -t tmpfs tmpfs /run/containerd
+mkdir -p /etc/docker
+mount -t tmpfs tmpfs /etc/docker
 [ -z "$DISK" ] || mount -o loop "$DISK" "$DATA"
 : >"$READY"
 exec docker-init -s -- sleep infinity
