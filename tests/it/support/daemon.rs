@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::docker;
 use super::http::Http;
+use super::second_engine::SecondEngine;
 
 const START_MAX: Duration = Duration::from_secs(30);
 const STOP_MAX: Duration = Duration::from_secs(30);
@@ -46,6 +47,8 @@ pub(crate) struct Daemon {
     settings: Settings,
     child: Option<Child>,
     instances: BTreeSet<String>,
+    /// The address of its engine, where that is not the one of all tests.
+    engine: Option<String>,
 }
 
 impl Daemon {
@@ -54,6 +57,17 @@ impl Daemon {
     /// In `settings`, `{{work}}` stands for its directory and `{{image}}` for the image
     /// of the tests. Panics when it does not come up; the end of its log is shown then.
     pub(crate) fn start(settings: &Settings) -> Self {
+        Self::prepared(settings, None)
+    }
+
+    /// Starts a daemon on an engine of the test's own, which has to outlive it.
+    pub(crate) fn start_on(engine: &SecondEngine, settings: &Settings) -> Self {
+        let mut settings = settings.clone();
+        settings.insert("SANDBOXD_DOCKER_HOST".to_owned(), engine.host());
+        Self::prepared(&settings, Some(engine.host()))
+    }
+
+    fn prepared(settings: &Settings, engine: Option<String>) -> Self {
         docker::need_image();
         let dir = tempfile::Builder::new()
             .prefix("sandboxd-it-")
@@ -79,6 +93,7 @@ impl Daemon {
             settings,
             child: None,
             instances: BTreeSet::new(),
+            engine,
         };
         daemon.spawn();
         daemon
@@ -212,8 +227,9 @@ impl Daemon {
         let containers = sessions
             .iter()
             .filter_map(|session| text(session, "container"));
+        let engine = self.engine.as_deref();
         self.instances
-            .extend(containers.filter_map(|name| docker::instance_of(&name)));
+            .extend(containers.filter_map(|name| docker::instance_on(engine, &name)));
         let marker = self.dir.path().join("state/initialised");
         self.instances.extend(marked_instance(&marker));
         sessions
@@ -242,7 +258,7 @@ impl Drop for Daemon {
                 eprintln!("kill the daemon: {error}");
             }
         }
-        docker::remove_sandboxes(self.dir.path(), &self.instances);
+        docker::remove_sandboxes(self.engine.as_deref(), self.dir.path(), &self.instances);
         if thread::panicking() {
             eprintln!(
                 "--- the end of the daemon's log ---\n{}",
