@@ -16,6 +16,9 @@ _sandboxctl() {
             ",$1")
                 cmd="sandboxctl"
                 ;;
+            sandboxctl,doctor)
+                cmd="sandboxctl__subcmd__doctor"
+                ;;
             sandboxctl,events)
                 cmd="sandboxctl__subcmd__events"
                 ;;
@@ -47,8 +50,53 @@ _sandboxctl() {
 
     case "${cmd}" in
         sandboxctl)
-            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec events rm purge health"
+            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec events rm purge health doctor"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandboxctl__subcmd__doctor)
+            opts="-o -h --url --token-file --output --timeout --no-headers --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

@@ -177,6 +177,20 @@ json\:"As the API has it"))' \
 '--help[Print help (see more with '\''--help'\'')]' \
 && ret=0
 ;;
+(doctor)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
         esac
     ;;
 esac
@@ -193,8 +207,14 @@ _sandboxctl_commands() {
 'rm:Close sessions; their files stay unless --purge is given' \
 'purge:Remove everything that an id ever had\: files, container, record and log' \
 'health:Tell how the service is' \
+'doctor:Check the service'\''s invariants, and say what to do where one is broken' \
     )
     _describe -t commands 'sandboxctl commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__doctor_commands] )) ||
+_sandboxctl__subcmd__doctor_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl doctor commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__events_commands] )) ||
 _sandboxctl__subcmd__events_commands() {

@@ -22,6 +22,9 @@ _sandboxd() {
             sandboxd,store-probe)
                 cmd="sandboxd__subcmd__store__subcmd__probe"
                 ;;
+            sandboxd,verify)
+                cmd="sandboxd__subcmd__verify"
+                ;;
             *)
                 ;;
         esac
@@ -29,7 +32,7 @@ _sandboxd() {
 
     case "${cmd}" in
         sandboxd)
-            opts="-h -V --config --host --port --state-dir --runtime-dir --workspace-root --docker-host --log --log-format --help --version check store-probe"
+            opts="-h -V --config --host --port --state-dir --runtime-dir --workspace-root --docker-host --log --log-format --help --version check verify store-probe"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -129,6 +132,56 @@ _sandboxd() {
             return 0
             ;;
         sandboxd__subcmd__store__subcmd__probe)
+            opts="-h --config --host --port --state-dir --runtime-dir --workspace-root --docker-host --log --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --runtime-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workspace-root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --docker-host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandboxd__subcmd__verify)
             opts="-h --config --host --port --state-dir --runtime-dir --workspace-root --docker-host --log --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -36,6 +36,7 @@ complete -c sandboxd -n "__fish_sandboxd_needs_command" -l log-format -d 'Log in
 complete -c sandboxd -n "__fish_sandboxd_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxd -n "__fish_sandboxd_needs_command" -s V -l version -d 'Print version'
 complete -c sandboxd -n "__fish_sandboxd_needs_command" -f -a "check" -d 'Check the configuration and print what holds and where it came from'
+complete -c sandboxd -n "__fish_sandboxd_needs_command" -f -a "verify" -d 'Check store, engine and disk while no daemon runs, and print what was found'
 complete -c sandboxd -n "__fish_sandboxd_needs_command" -f -a "store-probe" -d 'Open a store and close it again, in a process that may hang or die of it'
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand check" -l config -d 'Read settings from a file of NAME=VALUE lines (SANDBOXD_CONFIG)' -r
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand check" -l host -d 'Listen on this address (SANDBOXD_HOST)' -r
@@ -47,6 +48,16 @@ complete -c sandboxd -n "__fish_sandboxd_using_subcommand check" -l docker-host 
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand check" -l log -d 'Log this much: a level or directives (SANDBOXD_LOG)' -r
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand check" -l log-format -d 'Log in this form: text or json (SANDBOXD_LOG_FORMAT)' -r
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand check" -s h -l help -d 'Print help'
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l config -d 'Read settings from a file of NAME=VALUE lines (SANDBOXD_CONFIG)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l host -d 'Listen on this address (SANDBOXD_HOST)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l port -d 'Listen on this port; 0 lets the system choose (SANDBOXD_PORT)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l state-dir -d 'Keep the store and the key here (SANDBOXD_STATE_DIR)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l runtime-dir -d 'Keep the sockets of sandboxes here (SANDBOXD_RUNTIME_DIR)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l workspace-root -d 'Keep the files of sessions here (SANDBOXD_WORKSPACE_ROOT)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l docker-host -d 'Reach the Docker Engine at this unix socket (SANDBOXD_DOCKER_HOST)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l log -d 'Log this much: a level or directives (SANDBOXD_LOG)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -l log-format -d 'Log in this form: text or json (SANDBOXD_LOG_FORMAT)' -r
+complete -c sandboxd -n "__fish_sandboxd_using_subcommand verify" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand store-probe" -l config -d 'Read settings from a file of NAME=VALUE lines (SANDBOXD_CONFIG)' -r
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand store-probe" -l host -d 'Listen on this address (SANDBOXD_HOST)' -r
 complete -c sandboxd -n "__fish_sandboxd_using_subcommand store-probe" -l port -d 'Listen on this port; 0 lets the system choose (SANDBOXD_PORT)' -r

@@ -52,6 +52,21 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 && ret=0
 ;;
+(verify)
+_arguments "${_arguments_options[@]}" : \
+'--config=[Read settings from a file of NAME=VALUE lines (SANDBOXD_CONFIG)]:FILE:_default' \
+'--host=[Listen on this address (SANDBOXD_HOST)]:ADDRESS:_default' \
+'--port=[Listen on this port; 0 lets the system choose (SANDBOXD_PORT)]:PORT:_default' \
+'--state-dir=[Keep the store and the key here (SANDBOXD_STATE_DIR)]:DIR:_default' \
+'--runtime-dir=[Keep the sockets of sandboxes here (SANDBOXD_RUNTIME_DIR)]:DIR:_default' \
+'--workspace-root=[Keep the files of sessions here (SANDBOXD_WORKSPACE_ROOT)]:DIR:_default' \
+'--docker-host=[Reach the Docker Engine at this unix socket (SANDBOXD_DOCKER_HOST)]:unix://PATH:_default' \
+'--log=[Log this much\: a level or directives (SANDBOXD_LOG)]:LEVEL:_default' \
+'--log-format=[Log in this form\: text or json (SANDBOXD_LOG_FORMAT)]:FORMAT:_default' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
 (store-probe)
 _arguments "${_arguments_options[@]}" : \
 '--config=[Read settings from a file of NAME=VALUE lines (SANDBOXD_CONFIG)]:FILE:_default' \
@@ -77,6 +92,7 @@ esac
 _sandboxd_commands() {
     local commands; commands=(
 'check:Check the configuration and print what holds and where it came from' \
+'verify:Check store, engine and disk while no daemon runs, and print what was found' \
 'store-probe:Open a store and close it again, in a process that may hang or die of it' \
     )
     _describe -t commands 'sandboxd commands' commands "$@"
@@ -90,6 +106,11 @@ _sandboxd__subcmd__check_commands() {
 _sandboxd__subcmd__store-probe_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxd store-probe commands' commands "$@"
+}
+(( $+functions[_sandboxd__subcmd__verify_commands] )) ||
+_sandboxd__subcmd__verify_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxd verify commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_sandboxd" ]; then

@@ -180,3 +180,11 @@ containers_under() {
       grep -qF "$1/" && printf '%s\n' "$id"
   done || true
 }
+
+# What the tests of faults need beyond an engine: strace ends a process at a chosen system
+# call, faketime steps its clock, mkfs makes the small disks that are filled.
+need_fault_tools() {
+  need_command strace strace
+  need_command faketime faketime
+  need_command mkfs.ext4 e2fsprogs
+}

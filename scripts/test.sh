@@ -9,6 +9,7 @@ prepare
 need_rust_component fmt rustfmt
 need_rust_component clippy clippy
 need_command systemd-analyze systemd
+need_fault_tools
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

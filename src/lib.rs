@@ -27,6 +27,9 @@ pub mod workspace;
 pub mod reconcile;
 pub mod sandbox;
 
+// What checks them all, and changes nothing.
+pub mod verify;
+
 // What a caller may ask, without HTTP.
 pub mod control;
 

@@ -330,6 +330,38 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
         ],
     ),
     (
+        "DoctorReport",
+        &[
+            ("verdict", Of::Text),
+            ("checked_at", Of::Number),
+            ("findings", Of::Listed("DoctorFinding")),
+            ("counts", Of::Ref("DoctorCounts")),
+        ],
+        &[],
+    ),
+    (
+        "DoctorFinding",
+        &[
+            ("check", Of::Text),
+            ("name", Of::Text),
+            ("level", Of::Text),
+            ("subject", Of::Maybe(&Of::Text)),
+            ("detail", Of::Text),
+            ("remedy", Of::Maybe(&Of::Text)),
+        ],
+        &[],
+    ),
+    (
+        "DoctorCounts",
+        &[
+            ("ok", Of::Integer),
+            ("warn", Of::Integer),
+            ("fail", Of::Integer),
+            ("unknown", Of::Integer),
+        ],
+        &[],
+    ),
+    (
         "ErrorBody",
         &[
             ("detail", Of::Any),
@@ -452,9 +484,18 @@ mod tests {
             reset_reason: Some(String::new()),
         };
         let created = crate::wire::sessions::CreateSessionRequest::default();
+        let page = crate::wire::doctor::DoctorReport {
+            verdict: "ok".to_owned(),
+            checked_at: 0.0,
+            findings: Vec::new(),
+            counts: crate::wire::doctor::DoctorCounts::default(),
+        };
+        let counts = page.counts;
         let schemas = schemas();
         for (name, sent) in [
             ("ServiceHealth", serde_json::to_value(health).unwrap()),
+            ("DoctorReport", serde_json::to_value(page).unwrap()),
+            ("DoctorCounts", serde_json::to_value(counts).unwrap()),
             ("ExecResponse", serde_json::to_value(ended).unwrap()),
             (
                 "CreateSessionRequest",

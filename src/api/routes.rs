@@ -54,6 +54,13 @@ pub(super) static TABLE: &[Route] = &[
     )
     .answers("ServicePolicy"),
     Route::new(
+        Verb::Get,
+        "/doctor",
+        "Checks the service's invariants over store, engine and disk",
+        |verb| on(verb, service::doctor),
+    )
+    .answers("DoctorReport"),
+    Route::new(
         Verb::Post,
         "/sessions",
         "Opens a session, or attaches to one",

@@ -50,6 +50,10 @@ pub(super) async fn policy(caller: ServiceCaller) -> Response<Body> {
     reply::json(&caller.control().policy())
 }
 
+pub(super) async fn doctor(caller: ServiceCaller) -> Response<Body> {
+    reply::json(&caller.control().doctor().await)
+}
+
 pub(super) async fn openapi(_caller: Anyone) -> Response<Body> {
     static DOCUMENT: LazyLock<Bytes> =
         LazyLock::new(|| openapi::document(TABLE).to_string().into());

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::from(EXIT_IO),
         },
+        Some(Command::Verify) => verify(loaded),
         Some(Command::StoreProbe { .. }) | None => serve(loaded),
     }
 }
@@ -75,6 +76,35 @@ fn serve(loaded: Loaded) -> ExitCode {
     runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
     match ended {
         Ok(()) => ExitCode::SUCCESS,
+        Err(fatal) => {
+            complain(&format!("sandboxd: failed to {}", chain(&fatal)));
+            ExitCode::from(fatal.exit_code())
+        }
+    }
+}
+
+/// Prints what is to be found of a service that does not run.
+fn verify(loaded: Loaded) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("sandboxd: failed to start: {error}"));
+            return ExitCode::from(EXIT_IO);
+        }
+    };
+    let verdict = runtime.block_on(daemon::verify(loaded.config, &std::env::temp_dir()));
+    runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
+    match verdict {
+        Ok(verdict) => {
+            let page = verdict.report.to_string();
+            match io::stdout().write_all(page.as_bytes()) {
+                Ok(()) => ExitCode::from(verdict.exit_code),
+                Err(_) => ExitCode::from(EXIT_IO),
+            }
+        }
         Err(fatal) => {
             complain(&format!("sandboxd: failed to {}", chain(&fatal)));
             ExitCode::from(fatal.exit_code())

@@ -24,13 +24,14 @@ A token is never taken from the command line, which other users can read.
 
 Exit status:
   0  done
-  1  failed, or (health) degraded
+  1  failed, or (health) degraded, or (doctor) broken
   2  wrong usage, or a removal that nobody confirmed
   3  not found
   4  token missing, wrong or unreadable
   5  conflict, such as an id that is in use
   6  a ceiling is reached
-  7  the service is unreachable or did not answer in time
+  7  the service is unreachable or did not answer in time, or (doctor) something
+     could not be seen
 
 exec ends with the status of its command instead, with 124 where the command \
 was over its time, and with 125 where sandboxctl itself failed.";
@@ -54,6 +55,16 @@ Examples:
 
 Succeeds where there is nothing to remove. Several ids of which some cannot be \
 removed end with status 1, and with a line for each of those.";
+
+const DOCTOR_AFTER_HELP: &str = "\
+Prints a line for everything that was checked over store, engine and disk: ok, \
+warn, fail, or unknown where something could not be seen, and below it what to do. \
+Nothing is changed. While no service runs, `sandboxd verify` prints the same page.
+
+Exit status:
+  0  nothing is broken
+  1  something is, such as a store and an engine that disagree
+  7  something could not be seen, or the service is unreachable";
 
 /// Operate sandboxes through the API of sandboxd.
 #[derive(Clone, Debug, Parser)]
@@ -163,6 +174,9 @@ pub enum Verb {
     Purge(PurgeIds),
     /// Tell how the service is
     Health,
+    /// Check the service's invariants, and say what to do where one is broken
+    #[command(after_long_help = DOCTOR_AFTER_HELP)]
+    Doctor,
 }
 
 /// The arguments of `ls`.

@@ -6,6 +6,7 @@
 
 pub mod args;
 
+mod doctor;
 mod events;
 mod exec;
 mod exit;

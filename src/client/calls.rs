@@ -16,6 +16,7 @@ use super::error::{Error, refusal};
 use super::transport::Transport;
 use crate::id::{RequestId, SessionId, Tenant};
 use crate::secret::Secret;
+use crate::wire::doctor::DoctorReport;
 use crate::wire::events::SessionEvents;
 use crate::wire::exec::{ExecRequest, ExecResponse};
 use crate::wire::service::{ServiceHealth, ServiceIndex, ServicePolicy};
@@ -155,6 +156,13 @@ impl Client {
     /// Asks for the ceilings and the allowed runtimes.
     pub async fn policy(&self) -> Result<ServicePolicy, Error> {
         self.json(self.get("/policy".to_owned())).await
+    }
+
+    /// Has the service check its invariants; needs the service token.
+    ///
+    /// A broken one is no error: look at `verdict` and `findings`.
+    pub async fn doctor(&self) -> Result<DoctorReport, Error> {
+        self.json(self.get("/doctor".to_owned())).await
     }
 
     /// Opens a session, or attaches to one where the request allows it.

@@ -28,6 +28,18 @@ corrupt or newer than this program; 69 the state directory belongs to a running 
 daemon; 70 an essential part failed; 74 a file, a directory or the port cannot \
 be used; 78 the configuration does not hold.";
 
+/// What a manual says of `verify`.
+const VERIFY_NOTES: &str = "\
+Changes nothing, and holds the lock of the state directory meanwhile, so that no \
+daemon starts. The engine need not run; what cannot be seen is told as unknown. A \
+copy of the store lies in the system's temporary directory until the end. While a \
+daemon runs, `sandboxctl doctor` asks it for the same page.
+
+Exit codes: 0 nothing is broken; 1 an invariant is broken, such as a store and an \
+engine that disagree; 65 the store is corrupt or newer than this program; 69 a \
+daemon runs; 74 the state directory cannot be read; 75 something could not be \
+seen; 78 the configuration does not hold.";
+
 /// Rents containers of this host to applications over HTTP.
 ///
 /// Every flag has a variable of the same meaning; the flag wins. The service token
@@ -79,6 +91,9 @@ pub struct Args {
 pub enum Command {
     /// Check the configuration and print what holds and where it came from
     Check,
+    /// Check store, engine and disk while no daemon runs, and print what was found
+    #[command(after_long_help = VERIFY_NOTES)]
+    Verify,
     /// Open a store and close it again, in a process that may hang or die of it
     #[command(hide = true)]
     StoreProbe {

@@ -6,6 +6,7 @@
 
 mod close;
 mod describe;
+mod doctor;
 mod exec;
 mod live;
 mod open;
@@ -29,6 +30,7 @@ use crate::reconcile::{Books, EngineHealth, Epoch, Host, Outcome, Tickets, Work}
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::record::{Record, Status};
+use crate::verify;
 
 pub use refusal::Refusal;
 
@@ -45,6 +47,10 @@ struct Inner {
     host: Host,
     sampler: Sampler,
     prewarm: Prewarm,
+    /// Where the doctor looks on the disk.
+    disk: verify::Place,
+    /// One examination at a time: each asks the engine for everything.
+    examination: Mutex<()>,
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
     slots: Slots,
@@ -96,6 +102,8 @@ impl Control {
             host: place.host,
             sampler: place.sampler,
             prewarm: place.prewarm,
+            disk: place.disk,
+            examination: Mutex::new(()),
             admission: Mutex::new(()),
             slots: Slots {
                 free: Arc::new(Semaphore::new(limit)),
@@ -238,6 +246,8 @@ pub struct Place {
     pub sampler: Sampler,
     /// Whether images are fetched at start.
     pub prewarm: Prewarm,
+    /// Where things are on the disk.
+    pub disk: verify::Place,
 }
 
 /// Puts a commit that failed into the caller's words.

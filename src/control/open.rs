@@ -194,6 +194,7 @@ impl Control {
             key: old.key.or_else(|| Some(ContainerKey::random())),
             container: old.container,
             spec_hash: old.spec_hash,
+            former: old.former,
             since: now,
             ..Status::default()
         };

@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::Control;
 use crate::id::SessionId;
 use crate::session::admission::{Census, Seat, Standing};
-use crate::session::record::{Record, Status};
 
 /// What requests remember of sessions beside the store.
 #[derive(Debug, Default)]
@@ -64,7 +63,7 @@ impl Control {
             .records()
             .iter()
             .filter_map(|record| {
-                let standing = standing(record, store.status(&record.spec.id).as_deref())?;
+                let standing = Standing::of(record, store.status(&record.spec.id).as_deref())?;
                 let use_ = self.0.loop_.epoch.activity(&self.0.loop_.leases, record);
                 Some(Seat {
                     id: record.spec.id.clone(),
@@ -101,7 +100,7 @@ impl Control {
         store
             .records()
             .iter()
-            .filter_map(|record| standing(record, store.status(&record.spec.id).as_deref()))
+            .filter_map(|record| Standing::of(record, store.status(&record.spec.id).as_deref()))
             .fold(Counts::default(), |counts, standing| {
                 let (resident, open) = match standing {
                     Standing::Resident | Standing::FallingAsleep(_) => (1, 1),
@@ -113,21 +112,5 @@ impl Control {
                     open: counts.open + open,
                 }
             })
-    }
-}
-
-/// Where a session stands with the ceilings; `None` where it does not count.
-fn standing(record: &Record, status: Option<&Status>) -> Option<Standing> {
-    let marks = &record.marks;
-    let reached = status.is_some_and(|status| status.has_reached(marks));
-    let made = status.is_some_and(|status| status.key.is_some());
-    let fails = status.is_some_and(|status| 0 < status.attempts);
-    match (&marks.closed, &marks.parked, reached) {
-        (Some(_), _, false) if made => Some(Standing::Closing),
-        (Some(_), _, _) => None,
-        (None, Some(parked), true) => Some(Standing::Asleep(parked.at)),
-        (None, Some(parked), false) => Some(Standing::FallingAsleep(parked.at)),
-        (None, None, false) if fails => Some(Standing::Failing),
-        (None, None, _) => Some(Standing::Resident),
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn without_engine(service: Secret) -> Control {
     let host = Host {
         engine: engine.clone(),
         workspaces: None,
+        cgroups: Cgroups::default(),
         instance: store.instance().clone(),
     };
     Control::new(
@@ -48,6 +49,11 @@ pub(crate) fn without_engine(service: Secret) -> Control {
             host,
             sampler: Sampler::new(Cgroups::default(), engine, clock),
             prewarm: Prewarm::No,
+            disk: crate::verify::Place {
+                state_dir: dir.path().to_owned(),
+                key_file: dir.path().join("token.key"),
+                workspace_root: None,
+            },
         },
     )
 }

@@ -64,23 +64,28 @@ impl KeyError {
 /// Loads the configured key, or the state directory's own, which is made where
 /// it is missing.
 pub(super) async fn load(config: &Config, store: &Store) -> Result<TokenKey, KeyError> {
-    let (path, key) = if let Some(path) = &config.token_key_file {
-        (path.clone(), read(path)?)
+    let path = file_of(config);
+    let key = if config.token_key_file.is_some() {
+        read(&path)?
     } else {
-        let path = config.state_dir.join("token.key");
-        let key = match read(&path) {
+        match read(&path) {
             Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 make(&path)?
             }
             other => other?,
-        };
-        (path, key)
+        }
     };
     store
         .claim_key_id(&key.id())
         .await
         .map_err(|source| KeyError::Foreign { path, source })?;
     Ok(key)
+}
+
+/// Returns the file of the key.
+pub(super) fn file_of(config: &Config) -> PathBuf {
+    let own = || config.state_dir.join("token.key");
+    config.token_key_file.clone().unwrap_or_else(own)
 }
 
 fn read(path: &Path) -> Result<TokenKey, KeyError> {

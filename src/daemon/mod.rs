@@ -4,6 +4,7 @@
 mod key;
 mod notify;
 mod tasks;
+mod verify;
 
 use std::io;
 use std::path::PathBuf;
@@ -29,9 +30,12 @@ use crate::reconcile::{
 };
 use crate::sandbox::usage::Sampler;
 use crate::store::{OpenError, OpenOptions, Probe, Store};
+use crate::verify::NotBorrowed;
 use crate::workspace::Workspaces;
 
 use tasks::{Ended, Tasks};
+
+pub use verify::{Verdict, verify};
 
 /// How long commands under way have to be ended after the last connection.
 const COMMANDS_WAIT_MAX: Duration = Duration::from_secs(4);
@@ -66,6 +70,9 @@ pub enum Fatal {
         /// What the system said.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The state directory of a service that should not run cannot be looked at.
+    #[error(transparent)]
+    NotBorrowed(NotBorrowed),
     /// A part without which nothing works has ended.
     #[error("go on without {part}, which ended")]
     Ended {
@@ -88,6 +95,8 @@ impl Fatal {
             Self::Key(error) => error.exit_code(),
             Self::Endpoint { .. } => 78,
             Self::Io { .. } => 74,
+            Self::NotBorrowed(NotBorrowed::Busy { .. }) => 69,
+            Self::NotBorrowed(NotBorrowed::Io { .. }) => 74,
             Self::Ended { .. } => 70,
         }
     }
@@ -129,9 +138,10 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             epoch: passes.epoch,
         },
         Place {
-            sampler: Sampler::new(Cgroups::default(), host.engine.clone(), clock.clone()),
+            sampler: Sampler::new(host.cgroups.clone(), host.engine.clone(), clock.clone()),
             host,
             prewarm: config.prewarm,
+            disk: verify::place(&config),
         },
     );
     tasks.start_controller(controller);
@@ -215,6 +225,7 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
     Ok(Host {
         engine: Engine::new(endpoint, settings),
         workspaces,
+        cgroups: Cgroups::default(),
         instance: store.instance().clone(),
     })
 }

@@ -124,6 +124,8 @@ struct CreatedBody {
     id: String,
 }
 
+const LIST: &str = "list containers";
+
 fn container(id: &str, verb: &str) -> Path {
     Path::new(&["containers", id, verb])
 }
@@ -248,12 +250,33 @@ impl Engine {
     /// The list is whole: a reply that is cut, too long or not understood, or that
     /// names a container without the label, is an error.
     pub async fn list(&self, label: &Label) -> Result<Vec<Summary>, Error> {
-        const NAME: &str = "list containers";
-        let filters = serde_json::json!({ "label": [label.filter()] }).to_string();
+        let filters = serde_json::json!({ "label": [label.filter()] });
+        let list = self.list_by(&filters).await?;
+        if list.iter().all(|line| label.is_in(&line.labels)) {
+            return Ok(list);
+        }
+        Err(self.failure(
+            LIST,
+            Kind::malformed("a list that the label did not filter"),
+        ))
+    }
+
+    /// Lists all containers whose names begin with `prefix`, whoever made them.
+    ///
+    /// The list is as whole as that of [`Self::list`]. `prefix` holds no character
+    /// that means something to a regular expression.
+    pub async fn list_named(&self, prefix: &str) -> Result<Vec<Summary>, Error> {
+        let filters = serde_json::json!({ "name": [format!("^/?{prefix}")] });
+        let mut list = self.list_by(&filters).await?;
+        list.retain(|line| line.name.starts_with(prefix));
+        Ok(list)
+    }
+
+    async fn list_by(&self, filters: &serde_json::Value) -> Result<Vec<Summary>, Error> {
         let path = Path::new(&["containers", "json"])
             .with("all", "1")
-            .with("filters", &filters);
-        let call = Call::get(NAME, path, self.deadlines().look).answer_bytes_max(LIST_BYTES_MAX);
+            .with("filters", &filters.to_string());
+        let call = Call::get(LIST, path, self.deadlines().look).answer_bytes_max(LIST_BYTES_MAX);
         let answer = self.call(call).await?;
         let list = if answer.status == StatusCode::OK {
             Summary::parse_list(&answer.body)
@@ -263,14 +286,7 @@ impl Engine {
                 answer.status
             )))
         };
-        match list {
-            Ok(list) if list.iter().all(|line| label.is_in(&line.labels)) => Ok(list),
-            Ok(_) => Err(self.failure(
-                NAME,
-                Kind::malformed("a list that the label did not filter"),
-            )),
-            Err(kind) => Err(self.failure(NAME, kind)),
-        }
+        list.map_err(|kind| self.failure(LIST, kind))
     }
 }
 

@@ -154,6 +154,8 @@ pub struct Host {
     pub n_cpus: u32,
     /// Memory of the host in bytes.
     pub memory_bytes: u64,
+    /// Whether containers go on while the engine is restarted.
+    pub live_restore: bool,
 }
 
 impl Host {
@@ -182,6 +184,7 @@ impl Host {
             root_dir: body.docker_root_dir,
             n_cpus: body.ncpu,
             memory_bytes: body.mem_total,
+            live_restore: body.live_restore_enabled,
         })
     }
 }
@@ -211,6 +214,8 @@ struct HostBody {
     ncpu: u32,
     #[serde(default)]
     mem_total: u64,
+    #[serde(default)]
+    live_restore_enabled: bool,
 }
 
 impl Engine {
@@ -296,6 +301,7 @@ mod tests {
         assert!(old.runtimes.contains(&"runc".to_owned()));
         assert!(old.has_security_option("seccomp"));
         assert!(!old.has_security_option("rootless"));
+        assert!(!old.live_restore);
 
         let new = include_bytes!("../../tests/fixtures/docker/info-1.52-cgroup2.json");
         let new = Host::parse(new).unwrap();

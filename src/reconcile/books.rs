@@ -3,6 +3,7 @@
 //! Every write is good only for the generation that it was made for: what was
 //! overtaken by a newer intent is not written, and the session looked at again.
 
+use super::ghosts::{Haunting, is_left, remembered};
 use super::observe::Sight;
 use super::plan::{Container, Fate, Life};
 use crate::clock::Clock;
@@ -40,10 +41,12 @@ impl Books {
     ) -> Result<Written, CommitError> {
         let began = sight.observed.container == Container::Running(Life::New);
         let files_lost = status.files_lost || is_lost(sight);
+        let former = remembered(&status.former, &sight.ghosts, self.clock.now());
         let changed = !status.has_reached(&record.marks)
             || began
             || status.attempts != 0
-            || files_lost != status.files_lost;
+            || files_lost != status.files_lost
+            || former != status.former;
         if !changed {
             return Ok(Written::Yes);
         }
@@ -53,6 +56,7 @@ impl Books {
             last_error: None,
             since: self.clock.now(),
             files_lost,
+            former,
             ..status.clone()
         };
         if let Some(container) = &sight.container {
@@ -91,12 +95,75 @@ impl Books {
         let next = Status {
             key: Some(ContainerKey::random()),
             container: None,
+            former: status.parted(self.clock.now()),
             started_at: None,
             spec_hash: None,
             files_lost: status.files_lost || is_lost(sight),
             ..status.clone()
         };
         written(self.store.commit(seen(record, next)).await)
+    }
+
+    /// Notes which container the record has, before anything can be lost with it.
+    pub async fn note_container(
+        &self,
+        record: &Record,
+        status: &Status,
+        container: &str,
+    ) -> Result<Written, CommitError> {
+        let next = Status {
+            container: Some(container.to_owned()),
+            ..status.clone()
+        };
+        written(self.store.commit(seen(record, next)).await)
+    }
+
+    /// Notes what is left of containers that the engine has lost, and that it is told.
+    pub async fn note_ghosts(
+        &self,
+        record: &Record,
+        status: &Status,
+        left: &[Haunting],
+    ) -> Result<Written, CommitError> {
+        let now = self.clock.now();
+        let mut former = status.parted(now);
+        former.retain(|one| {
+            status.container.as_ref() != Some(&one.container) || is_left(left, &one.container)
+        });
+        let mut batch = Batch::new();
+        for one in &mut former {
+            if is_left(left, &one.container) && !one.reported {
+                one.reported = true;
+                let mut event = Fact::Ghost.event(now, &record.spec, None);
+                event
+                    .facts
+                    .insert("container".to_owned(), one.container.clone());
+                batch = batch.event(None, event);
+            }
+        }
+        let id = &record.spec.id;
+        let status = Status {
+            former,
+            ..status.clone()
+        };
+        let batch = batch
+            .expect(id, record.marks.generation)
+            .put_status(id, status);
+        written(self.store.commit(batch).await)
+    }
+
+    /// Notes that nothing is left of a container that the engine had lost.
+    pub async fn note_ghost_ended(
+        &self,
+        record: &Record,
+        ghost: &Haunting,
+    ) -> Result<(), CommitError> {
+        let mut event = Fact::GhostEnded.event(self.clock.now(), &record.spec, None);
+        event
+            .facts
+            .insert("container".to_owned(), ghost.container.clone());
+        let batch = Batch::new().event(None, event);
+        self.store.commit(batch).await.map(drop)
     }
 
     /// Notes that a session is asleep.

@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::books::{Books, Written};
+use super::execute_ghosts::Noted;
 use super::host::Host;
 use super::images::Images;
 use super::observe::{Blind, Sight};
-use super::plan::{Blame, Container, Ending, Step, Workspace};
+use super::plan::{Blame, Container, Ending, Fate, Step, Workspace};
 use super::settings::create_body;
 use super::ticket::Failure;
 use crate::activity::Leases;
@@ -113,6 +114,7 @@ impl Executor {
             Step::RemoveWorkspace => self.remove_workspace(case).await,
             Step::RemoveUnusedWorkspace => self.remove_unused_workspace(&record.spec).await,
             Step::Forget => self.forget(record).await,
+            Step::EndGhosts => self.end_ghosts(case).await,
             Step::Park(reason) => {
                 let written = self.books.park(record, status, case.sight, reason).await;
                 written
@@ -172,6 +174,15 @@ impl Executor {
     }
 
     async fn settle(&self, case: Case<'_>) -> Result<Next, Failure> {
+        if !case.sight.ghosts.is_empty() {
+            if self.note_ghosts(case).await? == Noted::Now {
+                return Ok(Next::Again);
+            }
+            // Nothing is handed on or removed, so the session is as it should be.
+            if let Err(failure) = self.end_ghosts(case).await {
+                debug!(session = %case.record.spec.id, error = %failure, "a ghost is still there");
+            }
+        }
         let settled = self
             .books
             .settle(case.record, case.status, case.sight)
@@ -256,18 +267,36 @@ impl Executor {
         if !is_made {
             self.make_workspace(&case.record.spec).await?;
         }
-        match self.host.engine.start(id).await {
+        // An engine that is killed meanwhile may lose it, with a process that runs.
+        let (started, noted) = tokio::join!(self.host.engine.start(id), self.note_container(case));
+        noted?;
+        match started {
             Ok(_) => Ok(Next::Again),
-            // It never ran, so nothing is lost with it, and it never will.
-            Err(error)
-                if error.is_poisoned_start()
-                    && case.sight.observed.container == Container::Created =>
-            {
+            // It never starts again: a new one is made under a new key.
+            Err(error) if error.is_poisoned_start() && !holds_files(case.sight) => {
+                warn!(session = %case.record.spec.id, container = id, error = %chain(&error), "the engine was killed while it started this container: making another");
                 self.engine_call(self.host.engine.remove(id, Force::Yes).await)?;
                 Ok(Next::Again)
             }
+            Err(error) if error.is_poisoned_start() => Err(Failure::Engine(format!(
+                "{}; the container holds the only copy of its files: end what is left of it with: ctr -n moby tasks kill -s 9 {id}; ctr -n moby tasks rm {id}; ctr -n moby containers rm {id}",
+                chain(&error)
+            ))),
             Err(error) => Err(failure(&error)),
         }
+    }
+
+    /// Writes down which container there is, where that was not known yet.
+    async fn note_container(&self, case: Case<'_>) -> Result<(), Failure> {
+        let seen = container_id(case)?;
+        if case.status.container.as_deref() == Some(seen) {
+            return Ok(());
+        }
+        let noted = self
+            .books
+            .note_container(case.record, case.status, seen)
+            .await;
+        noted.map(drop).map_err(|error| unwritten(&error))
     }
 
     async fn stop(&self, case: Case<'_>) -> Result<Next, Failure> {
@@ -282,6 +311,8 @@ impl Executor {
     }
 
     async fn remove_container(&self, case: Case<'_>) -> Result<Next, Failure> {
+        // The engine forgets it even where a process of it goes on.
+        self.note_container(case).await?;
         match self.engine_call(
             self.host
                 .engine
@@ -382,6 +413,16 @@ impl Executor {
     #[expect(clippy::unused_self, reason = "reads as one with the calls it wraps")]
     fn engine_call<T>(&self, result: Result<T, docker::Error>) -> Result<T, Failure> {
         result.map_err(|error| failure(&error))
+    }
+}
+
+/// Whether a container goes with the only copy of the session's files.
+fn holds_files(sight: &Sight) -> bool {
+    match (sight.observed.container, sight.fate) {
+        // It never ran.
+        (Container::Created, _) => false,
+        (_, Fate::Unique) => true,
+        (_, Fate::Durable) => false,
     }
 }
 

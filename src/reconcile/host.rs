@@ -1,5 +1,6 @@
 //! Holds what the controller reaches of the host: the engine and the workspaces.
 
+use crate::cgroup::Cgroups;
 use crate::docker::Engine;
 use crate::id::{InstanceId, SessionId};
 use crate::workspace::{WorkspaceError, Workspaces};
@@ -11,6 +12,8 @@ pub struct Host {
     pub engine: Engine,
     /// The workspaces, where the service keeps any.
     pub workspaces: Option<Workspaces>,
+    /// The control groups, where they are to be seen.
+    pub cgroups: Cgroups,
     /// The mark of what is ours.
     pub instance: InstanceId,
 }

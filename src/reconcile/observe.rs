@@ -2,9 +2,10 @@
 
 use tracing::warn;
 
+use super::ghosts::{Haunting, left_of};
 use super::host::Host;
 use super::images::Images;
-use super::plan::{Container, Ending, Fate, Fit, Image, Life, Observed, Rival, Workspace};
+use super::plan::{Container, Ending, Fate, Fit, Ghost, Image, Life, Observed, Rival, Workspace};
 use crate::docker;
 use crate::docker::inspect::{Inspect, State};
 use crate::session::blueprint::{
@@ -23,6 +24,8 @@ pub struct Sight {
     pub fate: Fate,
     /// The container as the engine describes it, where it has one of ours.
     pub container: Option<Inspect>,
+    /// What is left of containers that the engine has lost.
+    pub ghosts: Vec<Haunting>,
     /// Why something could not be seen.
     pub blind: Option<Blind>,
 }
@@ -70,6 +73,12 @@ pub(super) async fn observe(
         Workspace::Off | Workspace::Absent => Rival::None,
         Workspace::Unknown | Workspace::Ready | Workspace::Unused => rival,
     };
+    let ghosts = left_of(&host.cgroups, container, status);
+    let ghost = if ghosts.is_empty() {
+        Ghost::None
+    } else {
+        Ghost::Left
+    };
     let image = match spec.runtime.ready_image() {
         Some(reference) => images.look(reference, &spec.id),
         None => Image::Refused,
@@ -81,9 +90,11 @@ pub(super) async fn observe(
             image,
             in_use,
             rival,
+            ghost,
         },
         fate: fate(host, inspect.as_ref()),
         container: inspect,
+        ghosts,
         blind,
     }
 }

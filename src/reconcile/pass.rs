@@ -83,7 +83,8 @@ impl Passes {
             let Moment { record, status, .. } = &moment;
             self.dismiss(&moment);
             let step = self.decide(&moment);
-            if started && step == Step::Start {
+            let ended = matches!(moment.sight.observed.container, Container::Stopped(..));
+            if started && ended && step == Step::Start {
                 let why = Executor::ended_at_once(&moment.sight);
                 return self.failed(&moment, step, why).await;
             }

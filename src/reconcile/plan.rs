@@ -20,6 +20,8 @@ pub struct Observed {
     pub in_use: InUse,
     /// Whether a container that we do not manage works on its files.
     pub rival: Rival,
+    /// Whether processes are left of a container that the engine has lost.
+    pub ghost: Ghost,
 }
 
 /// What was seen of a session's container.
@@ -113,6 +115,15 @@ pub enum Rival {
     Running,
 }
 
+/// Whether processes are left of a container that the engine has lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ghost {
+    /// None are, or none can be seen.
+    None,
+    /// Some are, and may write to the session's files.
+    Left,
+}
+
 /// Where the only copy of the session's files is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -177,6 +188,8 @@ pub enum Step {
     Park(Reason),
     /// Put on record that the session is over, for this reason.
     Close(Reason),
+    /// End what is left of containers that the engine has lost.
+    EndGhosts,
     /// Give up, for this reason, until something changes.
     Fail(Blame),
 }
@@ -262,10 +275,21 @@ fn started(observed: Observed, room: Room) -> Step {
 }
 
 fn with_workspace(observed: Observed, then: Step) -> Step {
-    match observed.workspace {
-        Workspace::Unknown => Step::LookAgain,
+    match (observed.workspace, observed.ghost) {
+        (Workspace::Unknown, _) => Step::LookAgain,
+        // It would be a second writer. Without a workspace they share nothing.
+        (Workspace::Absent | Workspace::Ready | Workspace::Unused, Ghost::Left) => Step::EndGhosts,
         // What is missing is made on the way, and what is there stays as it is.
-        Workspace::Off | Workspace::Absent | Workspace::Ready | Workspace::Unused => then,
+        (Workspace::Absent | Workspace::Ready | Workspace::Unused, Ghost::None)
+        | (Workspace::Off, _) => then,
+    }
+}
+
+/// Drops what is left of a record or of its files, once no process can use them.
+fn without_ghosts(observed: Observed, then: Step) -> Step {
+    match observed.ghost {
+        Ghost::Left => Step::EndGhosts,
+        Ghost::None => then,
     }
 }
 
@@ -298,8 +322,8 @@ fn towards_closed(keep: Keep, observed: Observed) -> Step {
             match observed.workspace {
                 Workspace::Unknown => Step::LookAgain,
                 Workspace::Ready => Step::Settle,
-                Workspace::Unused => Step::RemoveUnusedWorkspace,
-                Workspace::Off | Workspace::Absent => Step::Forget,
+                Workspace::Unused => without_ghosts(observed, Step::RemoveUnusedWorkspace),
+                Workspace::Off | Workspace::Absent => without_ghosts(observed, Step::Forget),
             }
         }
         Container::Running(_) | Container::Paused => match keep {
@@ -333,9 +357,9 @@ fn towards_gone(observed: Observed) -> Step {
                 (Workspace::Ready | Workspace::Unused, InUse::Yes) => Step::AwaitIdle,
                 (Workspace::Ready | Workspace::Unused, InUse::No) => match observed.rival {
                     Rival::Running => Step::Fail(Blame::Rival),
-                    Rival::None => Step::RemoveWorkspace,
+                    Rival::None => without_ghosts(observed, Step::RemoveWorkspace),
                 },
-                (Workspace::Off | Workspace::Absent, _) => Step::Forget,
+                (Workspace::Off | Workspace::Absent, _) => without_ghosts(observed, Step::Forget),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Enumerates every aim, fate and observation, and lets each settle.
 
 use super::plan::{
-    Blame, Container, Ending, Fate, Fit, Image, Life, Observed, Progress, Rival, Room, Step,
+    Blame, Container, Ending, Fate, Fit, Ghost, Image, Life, Observed, Progress, Rival, Room, Step,
     Workspace, next_step,
 };
 use crate::session::lifecycle::{Aim, InUse, Keep};
@@ -32,8 +32,14 @@ const CONTAINERS: [Container; 14] = [
     Container::Dead,
     Container::Removing,
 ];
+const RIVALS_AND_GHOSTS: [(Rival, Ghost); 4] = [
+    (Rival::None, Ghost::None),
+    (Rival::Running, Ghost::None),
+    (Rival::None, Ghost::Left),
+    (Rival::Running, Ghost::Left),
+];
 /// No state needs more steps than this to settle; the controller's bound is higher.
-const STEPS_MAX: usize = 8;
+const STEPS_MAX: usize = 9;
 
 /// Everything that [`next_step`] looks at.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +72,7 @@ impl World {
             Step::AwaitRemoval | Step::RemoveContainer => {
                 self.observed.container = Container::Lost;
             }
+            Step::EndGhosts => self.observed.ghost = Ghost::None,
             Step::AwaitIdle => self.observed.in_use = InUse::No,
             Step::AwaitRoom => self.room = Room::Free,
             Step::AwaitImage => self.observed.image = Image::Ready,
@@ -123,13 +130,14 @@ fn every_observation() -> Vec<Observed> {
         ] {
             for image in [Image::Presumed, Image::Ready, Image::Absent, Image::Refused] {
                 for in_use in [InUse::No, InUse::Yes] {
-                    for rival in [Rival::None, Rival::Running] {
+                    for (rival, ghost) in RIVALS_AND_GHOSTS {
                         all.push(Observed {
                             container,
                             workspace,
                             image,
                             in_use,
                             rival,
+                            ghost,
                         });
                     }
                 }
@@ -263,6 +271,40 @@ fn nothing_stops_a_sleeper_or_an_idle_session_under_its_user() {
         );
         if kind && live && world.observed.in_use == InUse::Yes {
             assert_eq!(world.step(), Step::AwaitIdle, "{world:?}");
+        }
+    }
+}
+
+/// A process that the engine has lost may write to the files until it is gone.
+#[test]
+fn files_with_a_ghost_are_neither_handed_on_nor_removed() {
+    for world in every_world() {
+        let shares_files = world.observed.workspace != Workspace::Off;
+        if world.observed.ghost == Ghost::Left {
+            let step = world.step();
+            let removes = matches!(
+                step,
+                Step::RemoveWorkspace | Step::RemoveUnusedWorkspace | Step::Forget
+            );
+            let hands_on = matches!(step, Step::TakeKey | Step::Create | Step::Start);
+            assert!(!removes, "{world:?}: {step:?}");
+            assert!(!hands_on || !shares_files, "{world:?}: {step:?}");
+        }
+        if world.step() == Step::EndGhosts {
+            assert_eq!(world.observed.ghost, Ghost::Left);
+        }
+    }
+}
+
+/// Only what would share files or lose them waits for a ghost.
+#[test]
+fn a_ghost_keeps_no_running_sleeping_or_closed_session_from_being_as_it_is() {
+    for world in every_world() {
+        let mut without = world;
+        without.observed.ghost = Ghost::None;
+        let settled = without.step();
+        if matches!(settled, Step::Settle | Step::Park(_) | Step::Close(_)) {
+            assert_eq!(world.step(), settled, "{world:?}");
         }
     }
 }

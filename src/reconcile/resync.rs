@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tracing::{error, warn};
 
+use super::ghosts::{has_outlived_its_grace, hauntings};
 use super::key::Key;
 use super::pass::{Passes, aim_on_record};
 use super::strays::{Suspects, judge};
@@ -36,6 +37,25 @@ pub struct Resync {
     passes: Passes,
     orphan_grace: Duration,
     suspects: Suspects,
+    sight: Sight,
+}
+
+/// Whether control groups can be seen; it is said once that they cannot.
+#[derive(Debug, Default)]
+struct Sight {
+    lost: bool,
+}
+
+impl Sight {
+    fn is_lost(&mut self, why: &str) {
+        if !self.lost {
+            warn!(
+                why,
+                "processes of containers that the engine loses cannot be found"
+            );
+        }
+        self.lost = true;
+    }
 }
 
 impl Resync {
@@ -45,6 +65,7 @@ impl Resync {
             passes,
             orphan_grace,
             suspects: Suspects::new(),
+            sight: Sight::default(),
         }
     }
 
@@ -64,6 +85,7 @@ impl Resync {
         // What needs no engine goes on without one.
         self.queue_deadlines();
         let listed = listed?;
+        self.queue_haunted(&listed);
         if self.is_known_engine().await? {
             self.sweep_strays(&listed).await;
         }
@@ -153,6 +175,37 @@ impl Resync {
             let may_have_restarted = round == Round::AfterGap && aim == Aim::Running;
             if may_have_restarted || is_surprising(aim, seen, &record, status.as_deref()) {
                 passes.work.nudge_session(&record.spec.id);
+            }
+        }
+    }
+
+    /// Queues sessions of which processes are left that the engine has lost, and those
+    /// whose former containers can be forgotten.
+    fn queue_haunted(&mut self, listed: &[Summary]) {
+        let passes = &self.passes;
+        let groups = match passes.executor.host.cgroups.containers() {
+            Ok(groups) => groups,
+            Err(error) => {
+                self.sight.is_lost(&chain(&error));
+                return;
+            }
+        };
+        let running = listed.iter().find(|line| line.state == State::Running);
+        if running.is_some_and(|line| !groups.contains_key(&line.id)) {
+            self.sight
+                .is_lost("the engine keeps its control groups elsewhere");
+        }
+        let all: BTreeSet<String> = listed.iter().map(|line| line.id.clone()).collect();
+        let now = passes.executor.books.clock.now();
+        let store = &passes.executor.books.store;
+        for record in store.records() {
+            let id = &record.spec.id;
+            let Some(status) = store.status(id) else {
+                continue;
+            };
+            let is_haunted = !hauntings([(id, &*status)], &all, &groups).is_empty();
+            if is_haunted || has_outlived_its_grace(&status, now) {
+                passes.work.nudge_session(id);
             }
         }
     }

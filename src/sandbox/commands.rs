@@ -168,6 +168,9 @@ pub async fn run_shell(
             killed
         }
     };
+    if matches!(ending, Ending::Unknown(_)) {
+        end_lost(engine, &shell).await;
+    }
     Ok(Ran {
         output: kept.bytes,
         truncated: kept.truncated,
@@ -181,6 +184,15 @@ async fn drain(stream: &mut ExecStream, kept: &mut Kept) -> Result<(), docker::E
         kept.push(&frame.data);
     }
     Ok(())
+}
+
+/// Ends what is left of a command whose ending nobody saw, as nobody reads it or
+/// waits for it any more: a container may outlive its engine.
+async fn end_lost(engine: &Engine, shell: &Shell<'_>) {
+    match host::sweep(shell.container, shell.run).await {
+        Reach::Seen => {}
+        Reach::Unseen => sweep(engine, shell.container, shell.run).await,
+    }
 }
 
 /// Ends everything that carries the run's cookie, and keeps what it prints on its way out.

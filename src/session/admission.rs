@@ -1,6 +1,7 @@
 //! Decides whether a session may open or wake, and which session gives way.
 
 use super::lifecycle::InUse;
+use super::record::{Record, Status};
 use crate::clock::Timestamp;
 use crate::id::{SessionId, Tenant};
 use crate::policy::Capacity;
@@ -45,7 +46,24 @@ pub enum Standing {
 }
 
 impl Standing {
-    fn is_open(self) -> bool {
+    /// Returns where a session stands; `None` where it does not count.
+    pub fn of(record: &Record, status: Option<&Status>) -> Option<Self> {
+        let marks = &record.marks;
+        let reached = status.is_some_and(|status| status.has_reached(marks));
+        let made = status.is_some_and(|status| status.key.is_some());
+        let fails = status.is_some_and(|status| 0 < status.attempts);
+        match (&marks.closed, &marks.parked, reached) {
+            (Some(_), _, false) if made => Some(Self::Closing),
+            (Some(_), _, _) => None,
+            (None, Some(parked), true) => Some(Self::Asleep(parked.at)),
+            (None, Some(parked), false) => Some(Self::FallingAsleep(parked.at)),
+            (None, None, false) if fails => Some(Self::Failing),
+            (None, None, _) => Some(Self::Resident),
+        }
+    }
+
+    /// Returns whether the session is open.
+    pub fn is_open(self) -> bool {
         match self {
             Self::Resident | Self::Failing | Self::FallingAsleep(_) | Self::Asleep(_) => true,
             Self::Closing => false,

@@ -30,6 +30,10 @@ pub enum Fact {
     Failed,
     /// Its container ran out of memory.
     Oom,
+    /// Processes are left of a container that the engine has lost.
+    Ghost,
+    /// They were ended.
+    GhostEnded,
 }
 
 impl Fact {
@@ -47,6 +51,8 @@ impl Fact {
             Self::Purged => "purged",
             Self::Failed => "failed",
             Self::Oom => "oom",
+            Self::Ghost => "ghost",
+            Self::GhostEnded => "ghost_ended",
         }
     }
 
@@ -60,7 +66,7 @@ impl Fact {
             at,
             op: self.as_str().to_owned(),
             target: spec.id.to_string(),
-            ok: self != Self::Failed,
+            ok: !matches!(self, Self::Failed | Self::Ghost),
             detail: reason.map_or_else(String::new, |reason| reason.as_str().to_owned()),
             duration_us: 0,
             request_id: None,

@@ -119,6 +119,36 @@ impl Marks {
 }
 
 impl Status {
+    /// Returns the engine's ids of all containers that the record is known to have
+    /// had: the present one first, then those before it.
+    pub fn containers(&self) -> impl Iterator<Item = &str> {
+        let former = self.former.iter().map(|former| former.container.as_str());
+        self.container.as_deref().into_iter().chain(former)
+    }
+
+    /// Returns those before, with the present container joined to them.
+    ///
+    /// Beyond [`FORMER_MAX`] the oldest is dropped, of those first of which nothing
+    /// is known to be left.
+    #[must_use]
+    pub fn parted(&self, now: Timestamp) -> Vec<Former> {
+        let mut former = self.former.clone();
+        if let Some(container) = &self.container
+            && former.iter().all(|one| one.container != *container)
+        {
+            former.push(Former {
+                container: container.clone(),
+                since: now,
+                reported: false,
+            });
+        }
+        while FORMER_MAX < former.len() {
+            let oldest_gone = former.iter().position(|one| !one.reported).unwrap_or(0);
+            former.remove(oldest_gone);
+        }
+        former
+    }
+
     /// Returns whether the aim of these marks was reached.
     pub fn has_reached(&self, marks: &Marks) -> bool {
         marks.generation <= self.reached
@@ -218,6 +248,23 @@ pub struct Status {
     pub started_at: Option<Timestamp>,
     /// The hash of the settings that the container was created with.
     pub spec_hash: Option<String>,
+    /// The containers before, until their processes are seen to be gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<Former>,
+}
+
+/// So many former containers are remembered of a session.
+pub const FORMER_MAX: usize = 16;
+
+/// A container that a session had before, and that the engine no longer shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Former {
+    /// The engine's id of it.
+    pub container: String,
+    /// Since when it is a former one.
+    pub since: Timestamp,
+    /// Whether it was told that processes of it are left.
+    pub reported: bool,
 }
 
 /// Why a sandbox began a new life.

@@ -18,6 +18,7 @@ use super::error::{ClaimError, CloseError, CommitError, OpenError, ReadError};
 use super::events::{EventPage, Page};
 use super::files::failed;
 use super::health::Health;
+use super::inventory::Inventory;
 use super::mirror::{Changes, Mirror};
 use super::open::{self, OpenOptions, Opened};
 use crate::clock::Timestamp;
@@ -173,6 +174,25 @@ impl Store {
     /// Returns the status of a session.
     pub fn status(&self, id: &SessionId) -> Option<Arc<Status>> {
         self.mirror().statuses.get(id).map(Arc::clone)
+    }
+
+    /// Returns everything that the store holds but the events, of one moment.
+    pub fn inventory(&self) -> Inventory {
+        let health = self.health();
+        let mirror = self.mirror();
+        let statuses = &mirror.statuses;
+        let sessions = mirror.records.iter().map(|(id, record)| {
+            let status = statuses.get(id).map(Arc::clone);
+            (id.clone(), (Arc::clone(record), status))
+        });
+        Inventory {
+            health,
+            instance: mirror.meta.instance.clone(),
+            token_key_id: mirror.meta.token_key_id.clone(),
+            engine_id: mirror.meta.engine_id.clone(),
+            sessions: sessions.collect(),
+            logs: mirror.logs.keys().flatten().cloned().collect(),
+        }
     }
 
     /// Returns a number that changes with every change of a record or a status.

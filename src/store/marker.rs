@@ -15,7 +15,7 @@ use crate::id::InstanceId;
 const NAME: &str = "initialised";
 
 /// Reads the marker; `None` when the state directory never held a store.
-pub(super) fn read(dir: &Path) -> Result<Option<InstanceId>, OpenError> {
+pub fn read(dir: &Path) -> Result<Option<InstanceId>, OpenError> {
     let path = dir.join(NAME);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,

@@ -16,6 +16,7 @@ mod codec;
 mod error;
 mod handle;
 mod health;
+mod inventory;
 mod open;
 mod probe;
 
@@ -47,6 +48,8 @@ pub use error::{ClaimError, CloseError, CommitError, Conflict, OpenError, ReadEr
 pub use events::{EVENTS_PAGE_BYTES_MAX, EVENTS_PAGE_MAX, EventPage, Page};
 pub use handle::{EngineMatch, Store};
 pub use health::Health;
+pub use inventory::Inventory;
+pub use marker::read as marked_instance;
 pub use meta::SCHEMA;
 pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions};
 pub use probe::{PROBE_SECS_MAX, Probe, ProbeError, probe};

@@ -25,11 +25,11 @@ use serde::Serialize;
 use crate::id::{Alias, Nonce, SessionId, Tenant};
 
 /// The directory of a session that is mounted into its container.
-const MOUNTED: &str = "workspace";
+pub const MOUNTED: &str = "workspace";
 /// The file that says who a directory belongs to.
-const SIDECAR: &str = ".sandboxd.json";
+pub const SIDECAR: &str = ".sandboxd.json";
 /// Where a directory goes before it is emptied.
-const TRASH: &str = ".trash";
+pub const TRASH: &str = ".trash";
 
 /// All workspaces of the service; cheap to clone. Its calls block.
 #[derive(Clone, Debug)]

@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["image", "policy", "session"],
     ADAPTERS,
     &["reconcile", "sandbox"],
+    &["verify"],
     &["control"],
     &["api", "client", "cli", "config", "telemetry", "daemon"],
 ];
@@ -52,7 +53,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap", COMMAND_LINE),
     ("clap_complete", COMMAND_LINE),
     ("hyperlocal", &["src/docker/"]),
-    ("rustix::fs", &["src/workspace/", "src/store/"]),
+    (
+        "rustix::fs",
+        &["src/workspace/", "src/store/", "src/verify/disk"],
+    ),
     ("sled", &["src/store/"]),
     ("tabled", COMMAND_LINE),
 ];

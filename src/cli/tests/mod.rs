@@ -1,6 +1,7 @@
 //! Runs whole commands against a service that answers from a script.
 
 mod definition;
+mod doctor;
 mod events;
 mod exec;
 mod failing;

@@ -15,7 +15,9 @@ use crate::id::{ContainerKey, InstanceId};
 use crate::policy::catalogue::PackageManager;
 use crate::policy::{Ceilings, RuntimeConfig, Source};
 use crate::quantity::ByteSize;
-use crate::session::record::{Closed, Event, Notice, Parked, Purge, Reason, Record, Status};
+use crate::session::record::{
+    Closed, Event, Former, Notice, Parked, Purge, Reason, Record, Status,
+};
 use crate::store::codec::{decode, encode};
 
 /// Checks that a value has the bytes of its file, and that those make the value.
@@ -85,6 +87,18 @@ fn a_status_is_stored_as_schema_1_has_it() {
             since: Timestamp::from_micros(1_700_000_300_000_001),
             started_at: Some(Timestamp::from_micros(1_700_000_200_000_000)),
             spec_hash: Some("ab12".to_owned()),
+            former: Vec::new(),
+        },
+    );
+    is_golden(
+        "status-former.json",
+        &Status {
+            former: vec![Former {
+                container: "28ea5b6f2d42".to_owned(),
+                since: Timestamp::from_secs(1_700_000_400),
+                reported: true,
+            }],
+            ..Status::default()
         },
     );
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -17,10 +18,12 @@ use tempfile::TempDir;
 use super::docker;
 use super::fake::FakeEngine;
 use super::http::Http;
+use super::second_engine::SecondEngine;
 
 const START_MAX: Duration = Duration::from_secs(30);
 const STOP_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
+const SIGKILL: i32 = 9;
 const LOG_LINES_SHOWN_MAX: usize = 40;
 
 /// The settings of a daemon beyond the ones that every test needs, by variable.
@@ -51,10 +54,11 @@ pub(crate) struct Daemon {
 }
 
 /// Whose containers a daemon makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Engine {
-    Real,
-    /// They are gone with it.
+    /// A real one's, of this address where it is not the one of all tests.
+    Real(Option<String>),
+    /// One's in memory, with which they are gone.
     Fake,
 }
 
@@ -64,8 +68,19 @@ impl Daemon {
     /// In `settings`, `{{work}}` stands for its directory and `{{image}}` for the image
     /// of the tests. Panics when it does not come up; the end of its log is shown then.
     pub(crate) fn start(settings: &Settings) -> Self {
+        Self::prepared(settings, None)
+    }
+
+    /// Starts a daemon on an engine of the test's own, which has to outlive it.
+    pub(crate) fn start_on(engine: &SecondEngine, settings: &Settings) -> Self {
+        let mut settings = settings.clone();
+        settings.insert("SANDBOXD_DOCKER_HOST".to_owned(), engine.host());
+        Self::prepared(&settings, Some(engine.host()))
+    }
+
+    fn prepared(settings: &Settings, engine: Option<String>) -> Self {
         docker::need_image();
-        let mut daemon = Self::prepare(settings, Engine::Real);
+        let mut daemon = Self::prepare(settings, Engine::Real(engine));
         daemon.spawn();
         daemon
     }
@@ -181,13 +196,62 @@ impl Daemon {
         self.spawn();
     }
 
+    /// Starts it again, and tells whether it came up; else somebody killed it.
+    ///
+    /// Its first argument is the program that `under` names, where that names any.
+    pub(crate) fn start_under(&mut self, under: &[&str]) -> bool {
+        self.launch(under);
+        match self.ended_or_answers() {
+            Ok(()) => true,
+            Err(status) => {
+                assert_eq!(
+                    status.signal(),
+                    Some(SIGKILL),
+                    "it ended by itself: {status}"
+                );
+                false
+            }
+        }
+    }
+
+    /// Waits until it has ended by a kill that somebody else sent.
+    pub(crate) fn wait_until_killed(&mut self) {
+        let mut child = self.child.take().expect("a daemon that runs is waited for");
+        let end = Instant::now() + STOP_MAX;
+        while child.try_wait().unwrap().is_none() {
+            assert!(
+                Instant::now() < end,
+                "it was not killed within {STOP_MAX:?}"
+            );
+            thread::sleep(POLL);
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(SIGKILL), "{status}");
+    }
+
+    /// Tells whether its process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let child = self.child.as_mut();
+        child.is_none_or(|child| child.try_wait().unwrap().is_some())
+    }
+
     fn spawn(&mut self) {
+        self.launch(&[]);
+        if let Err(status) = self.ended_or_answers() {
+            panic!("the daemon ended while it started, {status}");
+        }
+    }
+
+    fn launch(&mut self, under: &[&str]) {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.log_path())
             .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_sandboxd"))
+        let program = env!("CARGO_BIN_EXE_sandboxd");
+        let words: Vec<&str> = under.iter().copied().chain([program]).collect();
+        let child = Command::new(words[0])
+            .args(&words[1..])
             .env_clear()
             .envs(inherited())
             .env("SANDBOXD_HOST", "127.0.0.1")
@@ -202,17 +266,17 @@ impl Daemon {
             .spawn()
             .unwrap();
         self.child = Some(child);
-        self.wait_until_it_answers();
     }
 
-    fn wait_until_it_answers(&mut self) {
+    /// Waits until it answers, or has ended.
+    fn ended_or_answers(&mut self) -> Result<(), ExitStatus> {
         let end = Instant::now() + START_MAX;
         let http = self.http();
         while !http.get("/healthz").is_ok_and(|reply| reply.status == 200) {
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
             if let Some(status) = ended {
                 self.child = None;
-                panic!("the daemon ended while it started, {status}");
+                return Err(status);
             }
             assert!(
                 Instant::now() < end,
@@ -220,14 +284,15 @@ impl Daemon {
             );
             thread::sleep(POLL);
         }
+        Ok(())
     }
 
     /// Notes whose label its containers carry, to find them when it cannot be asked, and
     /// returns the ids of its sessions.
     fn learn_instances(&mut self) -> Vec<String> {
-        if self.engine == Engine::Fake {
+        let Engine::Real(engine) = self.engine.clone() else {
             return Vec::new();
-        }
+        };
         let listing = self
             .http()
             .get("/sessions")
@@ -242,7 +307,7 @@ impl Daemon {
             .iter()
             .filter_map(|session| text(session, "container"));
         self.instances
-            .extend(containers.filter_map(|name| docker::instance_of(&name)));
+            .extend(containers.filter_map(|name| docker::instance_on(engine.as_deref(), &name)));
         let marker = self.dir.path().join("state/initialised");
         self.instances.extend(marked_instance(&marker));
         sessions
@@ -271,8 +336,8 @@ impl Drop for Daemon {
                 eprintln!("kill the daemon: {error}");
             }
         }
-        if self.engine == Engine::Real {
-            docker::remove_sandboxes(self.dir.path(), &self.instances);
+        if let Engine::Real(engine) = &self.engine {
+            docker::remove_sandboxes(engine.as_deref(), self.dir.path(), &self.instances);
         }
         if thread::panicking() {
             eprintln!(

@@ -30,6 +30,26 @@ pub(crate) fn try_docker(args: &[&str]) -> Result<String, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
+/// Runs `docker ARGS` on the engine at this address, which may not answer: it is given
+/// half a minute.
+pub(crate) fn docker_on(host: &str, args: &[&str]) -> Result<String, String> {
+    let output = Command::new("timeout")
+        .args(["30", "docker", "--host", host])
+        .args(args)
+        .env_remove("DOCKER_HOST")
+        .output()
+        .map_err(|error| format!("start the docker client: {error}"))?;
+    if output.status.success() {
+        let text = String::from_utf8_lossy(&output.stdout);
+        return Ok(text.trim_end_matches('\n').to_owned());
+    }
+    Err(format!(
+        "{} {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    ))
+}
+
 /// Panics with the remedy where the engine or the image of the tests is missing.
 pub(crate) fn need_image() {
     let found = docker(&["image", "ls", "--quiet", IMAGE]);
@@ -39,27 +59,37 @@ pub(crate) fn need_image() {
     );
 }
 
-/// Returns the instance that owns a container, by the container's name or id.
-pub(crate) fn instance_of(container: &str) -> Option<String> {
+/// Runs `docker ARGS` on an engine, by its address, or on the one of all tests.
+fn ask(engine: Option<&str>, args: &[&str]) -> Result<String, String> {
+    match engine {
+        Some(host) => docker_on(host, args),
+        None => try_docker(args),
+    }
+}
+
+/// Returns the instance that owns a container of an engine.
+pub(crate) fn instance_on(engine: Option<&str>, container: &str) -> Option<String> {
     let format = format!("{{{{index .Config.Labels {INSTANCE_LABEL:?}}}}}");
-    let instance = try_docker(&["inspect", "--format", &format, container]).ok()?;
+    let instance = ask(engine, &["inspect", "--format", &format, container]).ok()?;
     (!instance.is_empty()).then_some(instance)
 }
 
-/// Removes every sandbox that mounts something below `dir` or belongs to one of `instances`.
-pub(crate) fn remove_sandboxes(dir: &Path, instances: &BTreeSet<String>) {
+/// Removes every sandbox of an engine that mounts something below `dir` or belongs to
+/// one of `instances`.
+pub(crate) fn remove_sandboxes(engine: Option<&str>, dir: &Path, instances: &BTreeSet<String>) {
     let filter = format!("label={INSTANCE_LABEL}");
-    let Ok(ids) = try_docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter]) else {
+    let list = ["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter];
+    let Ok(ids) = ask(engine, &list) else {
         return;
     };
     let below = format!("{}/", dir.display());
     for id in ids.lines() {
         let format = "{{range .Mounts}}{{println .Source}}{{end}}";
-        let sources = try_docker(&["inspect", "--format", format, id]).unwrap_or_default();
+        let sources = ask(engine, &["inspect", "--format", format, id]).unwrap_or_default();
         let mounts_ours = sources.lines().any(|source| source.starts_with(&below));
-        let is_ours = instance_of(id).is_some_and(|instance| instances.contains(&instance));
+        let is_ours = instance_on(engine, id).is_some_and(|owner| instances.contains(&owner));
         if (mounts_ours || is_ours)
-            && let Err(why) = try_docker(&["rm", "--force", id])
+            && let Err(why) = ask(engine, &["rm", "--force", id])
         {
             eprintln!("left behind: container {id}: {why}");
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod case;
+pub(crate) mod claims;
 pub(crate) mod daemon;
 pub(crate) mod docker;
 pub(crate) mod fake;
@@ -12,6 +13,7 @@ pub(crate) mod notify;
 pub(crate) mod proxy;
 pub(crate) mod raw_engine;
 pub(crate) mod scripted;
+pub(crate) mod second_engine;
 pub(crate) mod source;
 
 /// Tells whether the full size of a test was asked for, as `scripts/faults.sh` does.
