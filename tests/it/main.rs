@@ -22,6 +22,7 @@ mod engine_disasters;
 mod engine_faults;
 mod fake_engine;
 mod fake_engine_faults;
+mod kill_matrix;
 mod laws;
 mod operator;
 mod ownership;
