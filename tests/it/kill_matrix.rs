@@ -6,115 +6,25 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
 
 use crate::support::api::{Api, WORKSPACES, settings, wait};
 use crate::support::claims::Claims;
 use crate::support::daemon::{Daemon, Settings};
-use crate::support::fake::{FakeEngine, Status};
-use crate::support::fault::{Faults, Then, When};
-use crate::support::http::Response;
+use crate::support::fake::FakeEngine;
+use crate::support::fault::{Faults, Target, Then, When};
+use crate::support::operations::{CLOSE, EVICT, EXEC, OPEN, Operation, PURGE, Run, set_up};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
 /// By when an operation is over, or the daemon killed in it.
 const OVER: Duration = Duration::from_secs(60);
+/// How long nothing is asked of the engine when a start is over.
+const QUIET: Duration = Duration::from_millis(300);
 /// The n at which an operation that is still not over has no end.
 const KILLS_MAX: u64 = 200;
-
-/// An operation, on a daemon that has the sessions `old` and `shut`, the latter closed.
-#[derive(Clone, Copy)]
-struct Operation {
-    name: &'static str,
-    act: fn(&mut Run),
-    /// Whether nothing of it is left to be done.
-    is_over: fn(&Run) -> bool,
-}
-
-/// One run of an operation.
-struct Run<'w> {
-    api: Api,
-    claims: Claims,
-    engine: &'w FakeEngine,
-}
-
-impl Run<'_> {
-    /// Makes a request of which the daemon may die.
-    fn call(&self, method: &str, path: &str, body: &Value) -> Option<Response> {
-        Api::request_on(self.api.http(), method, path, Some(body)).ok()
-    }
-
-    fn statuses(&self, session: &str) -> Vec<Status> {
-        let all = self.engine.containers().into_iter();
-        all.filter(|one| one.labels["io.sandboxd.session"] == session)
-            .map(|one| one.status)
-            .collect()
-    }
-}
-
-const OPEN: Operation = Operation {
-    name: "open",
-    act: |run| {
-        let asked = json!({"session_id": "new", "tenant": "t"});
-        match run.call("POST", "/sessions", &asked) {
-            Some(reply) => {
-                assert_eq!(reply.status, 200, "{}", reply.text());
-                run.claims.opened(&reply.json().unwrap());
-            }
-            None => run.claims.unacknowledged("new"),
-        }
-    },
-    is_over: |run| run.statuses("new") == [Status::Running],
-};
-
-const EXEC: Operation = Operation {
-    name: "exec",
-    act: |run| {
-        let command = "echo again >> runs; exit 3";
-        let asked = json!({ "command": command });
-        if let Some(reply) = run.call("POST", "/sessions/old/exec", &asked) {
-            let reply = reply.json().unwrap();
-            assert_eq!(reply["exit_code"], 3, "{reply}");
-            run.claims.replied("old", command, &reply);
-            run.claims.wrote("old", "runs", b"again\n");
-        }
-    },
-    is_over: |_| true,
-};
-
-const CLOSE: Operation = Operation {
-    name: "close",
-    act: |run| match run.call("DELETE", "/sessions/old", &Value::Null) {
-        Some(reply) => {
-            assert_eq!(reply.status, 204, "{}", reply.text());
-            run.claims.closed("old");
-        }
-        None => run.claims.unacknowledged("old"),
-    },
-    is_over: |run| run.statuses("old").is_empty(),
-};
-
-const PURGE: Operation = Operation {
-    name: "purge",
-    act: |run| match run.call("DELETE", "/sessions/old?purge=true", &Value::Null) {
-        Some(reply) => {
-            assert_eq!(reply.status, 204, "{}", reply.text());
-            run.claims.purged("old");
-        }
-        None => run.claims.may_be_purged("old"),
-    },
-    is_over: |run| run.statuses("old").is_empty(),
-};
-
-/// One more than may run: `old` gives way, and is asleep.
-const EVICT: Operation = Operation {
-    name: "evict",
-    act: OPEN.act,
-    is_over: |run| run.statuses("new") == [Status::Running] && run.statuses("old").is_empty(),
-};
 
 /// Where an operation is killed.
 #[derive(Clone, Copy, Debug)]
@@ -134,20 +44,17 @@ fn matrix_settings(operation: Operation) -> Settings {
     ])
 }
 
-/// Sets up the daemon of a case, with all that was acknowledged before the operation.
-fn set_up(engine: &FakeEngine, operation: Operation) -> (Daemon, Claims) {
+/// Sets up the daemon of a case.
+fn start(engine: &FakeEngine, operation: Operation) -> (Daemon, Run) {
     let daemon = Daemon::on(engine, &matrix_settings(operation));
-    let api = Api::of(&daemon);
-    let mut claims = Claims::default();
-    claims.open(&api, &json!({"session_id": "shut"}));
-    claims.write(&api, "shut", "file", b"of shut\n");
-    claims.close(&api, "shut");
-    claims.open(&api, &json!({"session_id": "old", "tenant": "t"}));
-    claims.write(&api, "old", "file", b"of old\n");
+    let run = Run {
+        api: Api::of(&daemon),
+        claims: set_up(&daemon),
+    };
     wait("what was closed has no container", OVER, || {
         (engine.containers().len() == 1).then_some(())
     });
-    (daemon, claims)
+    (daemon, run)
 }
 
 /// What came of one case.
@@ -160,16 +67,11 @@ enum Came {
 
 fn case(operation: Operation, at: Where, n: u64) -> Came {
     let engine = FakeEngine::start();
-    let (mut daemon, claims) = set_up(&engine, operation);
+    let (mut daemon, mut run) = start(&engine, operation);
     let gun = Gun::aim(&daemon, engine.faults(), at, n);
-    let mut run = Run {
-        api: Api::of(&daemon),
-        claims,
-        engine: &engine,
-    };
     (operation.act)(&mut run);
     let end = Instant::now() + OVER;
-    while !daemon.has_ended() && !(operation.is_over)(&run) {
+    while !daemon.has_ended() && !(operation.is_over)(&engine) {
         assert!(Instant::now() < end, "{} is not over", operation.name);
         thread::sleep(Duration::from_millis(5));
     }
@@ -179,14 +81,18 @@ fn case(operation: Operation, at: Where, n: u64) -> Came {
     }
     daemon.wait_until_killed();
     daemon.start_again();
-    let mut violations = run.claims.violations(&daemon);
-    violations.extend(leftovers(&daemon, &engine, &run.claims));
+    Came::Killed(violations(&daemon, &engine, &mut run.claims))
+}
+
+/// Returns every claim that does not hold, and then how it came to be.
+fn violations(daemon: &Daemon, engine: &FakeEngine, claims: &mut Claims) -> Vec<String> {
+    let mut violations = claims.violations(daemon);
+    violations.extend(leftovers(daemon, engine, claims));
     if !violations.is_empty() {
-        violations.push(format!("{}", engine.faults().log()));
-        let log = fs::read_to_string(daemon.log_path()).unwrap_or_default();
-        violations.push(log);
+        violations.push(engine.faults().log().to_string());
+        violations.push(fs::read_to_string(daemon.log_path()).unwrap_or_default());
     }
-    Came::Killed(violations)
+    violations
 }
 
 /// Returns what is left that should not be, past what the service itself can tell.
@@ -221,6 +127,87 @@ fn leftovers(daemon: &Daemon, engine: &FakeEngine, claims: &Claims) -> Vec<Strin
     found
 }
 
+/// Kills a start that finds an unfinished purge, and an engine that had stopped everything.
+fn restart_case(at: Where, n: u64) -> Came {
+    let engine = FakeEngine::start();
+    let (mut daemon, mut run) = start(&engine, PURGE);
+    run.claims.open(&run.api, &json!({"session_id": "kept"}));
+    run.claims.write(&run.api, "kept", "file", b"of kept\n");
+    engine
+        .faults()
+        .on_call(Target::Nth(1), When::Before, kill(daemon.pid()));
+    (PURGE.act)(&mut run);
+    daemon.wait_until_killed();
+    engine.restart();
+    let has_come_up = match at {
+        Where::Call(when) => {
+            let pid = Arc::new(OnceLock::new());
+            let known = Arc::clone(&pid);
+            engine
+                .faults()
+                .on_call(Target::Nth(n), when, move || kill(*known.wait())());
+            daemon.launch(&[]);
+            pid.set(daemon.pid()).unwrap();
+            daemon.comes_up() && !settles(&mut daemon, &engine)
+        }
+        Where::System(name) => {
+            let (trace, inject) = tracing(name, n);
+            let strace = ["strace", "-f", "-D", "-qq", "-o", "/dev/null"];
+            daemon.launch(&[&strace[..], &["-e", &trace, "-e", &inject]].concat());
+            let tracer = tracer(&mut daemon);
+            let has_come_up = daemon.comes_up() && !settles(&mut daemon, &engine);
+            if let Some(tracer) = tracer {
+                // It has ended with the daemon, unless it waits for a thread that is gone.
+                let _has_ended = kill_process(tracer, Signal::KILL).is_err();
+            }
+            has_come_up
+        }
+    };
+    engine.faults().unhook();
+    if has_come_up {
+        return Came::Clean;
+    }
+    daemon.start_again();
+    Came::Killed(violations(&daemon, &engine, &mut run.claims))
+}
+
+/// Waits until a start has nothing left to do; returns whether it was killed in it.
+fn settles(daemon: &mut Daemon, engine: &FakeEngine) -> bool {
+    let calls = || {
+        let log = engine.faults().log();
+        let lines = log.decisions().iter();
+        lines.filter(|call| !call.line.contains("_ping")).count()
+    };
+    let (mut before, mut since) = (calls(), Instant::now());
+    while since.elapsed() < QUIET && !daemon.has_ended() {
+        thread::sleep(Duration::from_millis(5));
+        if calls() != before {
+            (before, since) = (calls(), Instant::now());
+        }
+    }
+    let is_killed = daemon.has_ended();
+    if is_killed {
+        daemon.wait_until_killed();
+    }
+    is_killed
+}
+
+/// Returns who traces a daemon, or none where it has ended.
+fn tracer(daemon: &mut Daemon) -> Option<Pid> {
+    let path = format!("/proc/{}/status", daemon.pid());
+    loop {
+        let status = fs::read_to_string(&path).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("TracerPid:"));
+        let tracer = line.and_then(|line| Pid::from_raw(line.trim().parse().unwrap()));
+        if tracer.is_some() || daemon.has_ended() {
+            return tracer;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// What kills the daemon.
 enum Gun {
     Hook,
@@ -232,7 +219,7 @@ impl Gun {
     fn aim(daemon: &Daemon, faults: &Faults, at: Where, n: u64) -> Self {
         match at {
             Where::Call(when) => {
-                faults.on_call(n, when, kill(daemon.pid()));
+                faults.on_call(Target::Nth(n), when, kill(daemon.pid()));
                 Self::Hook
             }
             Where::System(name) => Self::Strace(attach(daemon.pid(), name, n)),
@@ -255,7 +242,7 @@ impl Gun {
 }
 
 /// Kills a process, and has the call that it waits for end.
-fn kill(pid: u32) -> impl FnOnce() -> Then + Send {
+pub(crate) fn kill(pid: u32) -> impl FnOnce() -> Then + Send {
     move || {
         let pid = i32::try_from(pid).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
@@ -267,10 +254,10 @@ fn kill(pid: u32) -> impl FnOnce() -> Then + Send {
 ///
 /// It counts the calls of each thread apart. All syncs of commits are made by one thread.
 fn attach(pid: u32, name: &str, n: u64) -> Child {
+    let (trace, inject) = tracing(name, n);
     let strace = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null"])
-        .args(["-e", &format!("trace={name}")])
-        .args(["-e", &format!("inject={name}:signal=KILL:when={n}")])
+        .args(["-e", &trace, "-e", &inject])
         .args(["-p", &pid.to_string()])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
@@ -292,33 +279,39 @@ fn attach(pid: u32, name: &str, n: u64) -> Child {
     strace
 }
 
+/// What strace is told to trace, and to inject.
+fn tracing(name: &str, n: u64) -> (String, String) {
+    let inject = format!("inject={name}:signal=KILL:when={n}");
+    (format!("trace={name}"), inject)
+}
+
 /// Kills an operation at its first call, its second, and so on; returns how many there are.
-fn walk(operation: Operation, at: Where) -> Result<u64, String> {
+fn walk(name: &str, at: Where, case: impl Fn(u64) -> Came) -> Result<u64, String> {
     for n in 1..KILLS_MAX {
-        match case(operation, at, n) {
+        match case(n) {
             Came::Clean => return Ok(n - 1),
             Came::Killed(violations) if violations.is_empty() => {}
             Came::Killed(violations) => {
                 let text = violations.join("\n  ");
-                return Err(format!("{} {at:?} {n}:\n  {text}", operation.name));
+                return Err(format!("{name} {at:?} {n}:\n  {text}"));
             }
         }
     }
-    Err(format!("{} {at:?} has no end", operation.name))
+    Err(format!("{name} {at:?} has no end"))
 }
 
 const CALLS: [Where; 2] = [Where::Call(When::Before), Where::Call(When::After)];
 
 /// Walks several ways at once.
-fn walk_all(walks: &[(Operation, Where)]) {
+fn walk_all(name: &str, ways: &[Where], case: impl Fn(Where, u64) -> Came + Sync) {
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for (operation, at) in walks {
-            let failures = &failures;
-            scope.spawn(move || match walk(*operation, *at) {
+        for at in ways {
+            let (failures, case) = (&failures, &case);
+            scope.spawn(move || match walk(name, *at, |n| case(*at, n)) {
                 Ok(kills) => {
-                    eprintln!("{} {at:?}: {kills} kills", operation.name);
-                    assert_ne!(kills, 0, "{} {at:?}: nothing was killed", operation.name);
+                    eprintln!("{name} {at:?}: {kills} kills");
+                    assert_ne!(kills, 0, "{name} {at:?}: nothing was killed");
                 }
                 Err(failure) => failures.lock().unwrap().push(failure),
             });
@@ -329,14 +322,30 @@ fn walk_all(walks: &[(Operation, Where)]) {
 }
 
 fn killed_at_any_call(operation: Operation) {
-    walk_all(&CALLS.map(|at| (operation, at)));
+    walk_all(operation.name, &CALLS, |at, n| case(operation, at, n));
 }
 
 /// At each sync of a commit, and at each write of the threads that write.
 fn killed_at_any_commit(operation: Operation) {
-    let syncs = (operation, Where::System("fdatasync"));
-    let writes = (operation, Where::System("pwrite64"));
-    walk_all(&[syncs, writes]);
+    let ways = [Where::System("fdatasync"), Where::System("pwrite64")];
+    walk_all(operation.name, &ways, |at, n| case(operation, at, n));
+}
+
+/// At each change of the workspaces.
+fn killed_on_disk(operation: Operation, names: &[&'static str]) {
+    let ways: Vec<_> = names.iter().copied().map(Where::System).collect();
+    walk_all(operation.name, &ways, |at, n| case(operation, at, n));
+}
+
+#[test]
+fn a_start_that_is_killed_at_any_call_is_made_good_by_the_next() {
+    walk_all("restart", &CALLS, restart_case);
+}
+
+#[test]
+fn a_start_that_is_killed_at_any_write_is_made_good_by_the_next() {
+    let ways = ["fdatasync", "fsync", "pwrite64", "rename"].map(Where::System);
+    walk_all("restart", &ways, restart_case);
 }
 
 #[test]
@@ -367,12 +376,14 @@ fn an_eviction_that_is_killed_at_any_call_loses_neither_session() {
 #[test]
 fn an_opening_that_is_killed_at_any_commit_is_whole_or_gone() {
     killed_at_any_commit(OPEN);
+    killed_on_disk(OPEN, &["mkdirat", "renameat"]);
 }
 
 #[test]
 fn a_command_that_is_killed_at_any_commit_runs_once_at_most() {
     // The event of a command is flushed, and not synced.
-    walk_all(&[(EXEC, Where::System("pwrite64"))]);
+    let ways = [Where::System("pwrite64")];
+    walk_all(EXEC.name, &ways, |at, n| case(EXEC, at, n));
 }
 
 #[test]
@@ -383,6 +394,7 @@ fn a_closing_that_is_killed_at_any_commit_keeps_the_files() {
 #[test]
 fn a_purge_that_is_killed_at_any_commit_leaves_all_or_nothing() {
     killed_at_any_commit(PURGE);
+    killed_on_disk(PURGE, &["renameat", "unlinkat"]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod engine_faults;
 mod fake_engine;
 mod fake_engine_faults;
 mod kill_matrix;
+mod kill_steps;
 mod laws;
 mod operator;
 mod ownership;

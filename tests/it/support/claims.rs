@@ -441,7 +441,10 @@ fn patiently(call: impl Fn() -> Response) -> Response {
     let end = Instant::now() + SETTLE_MAX;
     loop {
         let reply = call();
-        if !matches!(reply.status, 429 | 503) || end < Instant::now() {
+        let is_under_way = |body: Value| body["code"] == "session_opening";
+        let is_to_wait =
+            matches!(reply.status, 429 | 503) || reply.json().is_some_and(is_under_way);
+        if !is_to_wait || end < Instant::now() {
             return reply;
         }
         thread::sleep(POLL);

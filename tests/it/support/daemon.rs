@@ -24,6 +24,8 @@ const START_MAX: Duration = Duration::from_secs(30);
 const STOP_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 const SIGKILL: i32 = 9;
+/// How it ends when its store could not be tried.
+const UNTRIED: i32 = 74;
 const LOG_LINES_SHOWN_MAX: usize = 40;
 
 /// The settings of a daemon beyond the ones that every test needs, by variable.
@@ -196,24 +198,6 @@ impl Daemon {
         self.spawn();
     }
 
-    /// Starts it again, and tells whether it came up; else somebody killed it.
-    ///
-    /// Its first argument is the program that `under` names, where that names any.
-    pub(crate) fn start_under(&mut self, under: &[&str]) -> bool {
-        self.launch(under);
-        match self.ended_or_answers() {
-            Ok(()) => true,
-            Err(status) => {
-                assert_eq!(
-                    status.signal(),
-                    Some(SIGKILL),
-                    "it ended by itself: {status}"
-                );
-                false
-            }
-        }
-    }
-
     /// Waits until it has ended by a kill that somebody else sent.
     pub(crate) fn wait_until_killed(&mut self) {
         let mut child = self.child.take().expect("a daemon that runs is waited for");
@@ -242,7 +226,8 @@ impl Daemon {
         }
     }
 
-    fn launch(&mut self, under: &[&str]) {
+    /// Begins to start it again, under the program that `under` names, if it names any.
+    pub(crate) fn launch(&mut self, under: &[&str]) {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -266,6 +251,17 @@ impl Daemon {
             .spawn()
             .unwrap();
         self.child = Some(child);
+    }
+
+    /// Waits until it answers, or somebody has killed it; tells whether it answers.
+    pub(crate) fn comes_up(&mut self) -> bool {
+        let Err(status) = self.ended_or_answers() else {
+            return true;
+        };
+        // The child in which it tries the store may be the one that was killed.
+        let is_killed = status.signal() == Some(SIGKILL) || status.code() == Some(UNTRIED);
+        assert!(is_killed, "it ended by itself: {status}");
+        false
     }
 
     /// Waits until it answers, or has ended.

@@ -10,6 +10,7 @@ pub(crate) mod fault;
 pub(crate) mod http;
 pub(crate) mod matcher;
 pub(crate) mod notify;
+pub(crate) mod operations;
 pub(crate) mod proxy;
 pub(crate) mod raw_engine;
 pub(crate) mod scripted;

@@ -15,5 +15,5 @@ mod wire;
 pub(crate) use log::Log;
 pub(crate) use plan::{Action, Broken, Plan, Rule, Seeded, Which};
 pub(crate) use reply::{After, Shape};
-pub(crate) use state::{Faults, Then, When};
+pub(crate) use state::{Faults, Target, Then, When};
 pub(crate) use wire::{Received, cut, read_request, received_until_closed};

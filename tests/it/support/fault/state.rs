@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::log::{Decision, Log, split};
-use super::plan::{Action, Plan, Rule};
+use super::plan::{Action, Plan, Rule, Which};
 
 /// A moment of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,17 @@ struct State {
     hooks: Vec<Hook>,
 }
 
+/// The call that a hook is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The n-th from here, from 1. Signs of life are not counted: they come when they will.
+    Nth(u64),
+    /// The next of this method and pattern of a path.
+    Next(&'static str, &'static str),
+}
+
 struct Hook {
-    nth: u64,
+    target: Target,
     when: When,
     act: Box<dyn FnOnce() -> Then + Send>,
 }
@@ -51,6 +60,7 @@ pub(crate) struct Decided {
     pub(crate) action: Action,
     /// Its number among those that hooks count.
     nth: Option<u64>,
+    line: String,
 }
 
 impl Faults {
@@ -73,19 +83,17 @@ impl Faults {
         self.state().rules.push((rule, 0));
     }
 
-    /// Runs `act` at a moment of the n-th call from here, from 1.
-    ///
-    /// Signs of life are not counted: they come when they will.
+    /// Runs `act` at a moment of a call; there is one hook at a time.
     pub(crate) fn on_call(
         &self,
-        nth: u64,
+        target: Target,
         when: When,
         act: impl FnOnce() -> Then + Send + 'static,
     ) {
         let mut state = self.state();
         state.counted = 0;
         state.hooks = vec![Hook {
-            nth,
+            target,
             when,
             act: Box::new(act),
         }];
@@ -113,8 +121,8 @@ impl Faults {
             }
             *count += 1;
             let is_meant = match rule.which {
-                super::Which::Every => true,
-                super::Which::Nth(n) => n == *count,
+                Which::Every => true,
+                Which::Nth(n) => n == *count,
             };
             if is_meant && action.is_none() {
                 action = Some(rule.action.clone());
@@ -135,16 +143,27 @@ impl Faults {
             state.counted += 1;
         }
         let nth = is_counted.then_some(state.counted);
-        Decided { action, nth }
+        Decided {
+            action,
+            nth,
+            line: line.to_owned(),
+        }
     }
 
     /// Runs the hook of this moment, if there is one.
     pub(crate) fn reach(&self, call: &Decided, when: When) -> Then {
         let mut state = self.state();
+        let (method, path) = split(&call.line);
+        let is_meant = |hook: &Hook| match hook.target {
+            Target::Nth(nth) => Some(nth) == call.nth,
+            Target::Next(of, like) => {
+                Rule::new(of, like, Which::Every, Action::Pass).is_about(method, &path)
+            }
+        };
         let found = state
             .hooks
             .iter()
-            .position(|hook| Some(hook.nth) == call.nth && hook.when == when);
+            .position(|hook| hook.when == when && is_meant(hook));
         let Some(found) = found else {
             return Then::Carry;
         };
