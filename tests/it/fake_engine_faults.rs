@@ -379,6 +379,18 @@ fn a_name_that_is_taken_by_nothing_fails_the_opening_and_hangs_nobody() {
 }
 
 #[test]
+fn an_engine_that_only_says_that_it_starts_fails_the_opening_and_hangs_nobody() {
+    let world = World::new(&[]);
+    let plan = Plan::every("POST", "/containers/*/start", answer(204, "", None));
+    world.engine.faults().follow(plan);
+    let asked = json!({"session_id": "other"});
+    let reply = world.call("POST", "/sessions", Some(&asked));
+    assert_eq!(reply.status, 502, "{}", reply.text());
+    assert!(reply.text().contains("all is done"), "{}", reply.text());
+    world.assert_whole(&["other"]);
+}
+
+#[test]
 fn a_lost_reply_to_a_stop_stops_once_on_the_fake_engine() {
     let world = World::new(&[("SANDBOXD_PERSIST_CONTAINERS", "1")]);
     for action in [
