@@ -66,6 +66,7 @@ impl Tasks {
             engine,
             label,
             work: passes.work.clone(),
+            books: passes.executor.books.clone(),
         };
         let following = events(watched, health.clone(), cancel());
         let going_round = resync(

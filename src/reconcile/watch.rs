@@ -9,6 +9,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::backoff::rest;
+use super::books::Books;
+use super::key::Key;
 use super::resync::{Resync, Round};
 use super::work::Work;
 use crate::cause::chain;
@@ -18,6 +21,7 @@ use crate::docker::containers::Label;
 use crate::docker::events::Event;
 use crate::id::SessionId;
 use crate::session::blueprint::LABEL_SESSION;
+use crate::session::record::Status;
 
 /// How often the engine is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(2);
@@ -160,6 +164,8 @@ pub struct Watched {
     pub label: Label,
     /// Where their sessions are queued.
     pub work: Work,
+    /// What is known of them.
+    pub books: Books,
 }
 
 /// Has a session looked at when the engine tells of its container.
@@ -186,15 +192,33 @@ async fn follow(watched: &Watched, health: &EngineHealth) -> Result<Infallible, 
         engine,
         label,
         work,
+        books,
     } = watched;
     let mut stream = engine.events(label).await?;
     health.0.missed.notify_one();
     loop {
         let event = stream.next().await?;
-        if let Some(id) = session(&event) {
-            work.nudge_session(&id);
+        let Some(id) = session(&event) else {
+            continue;
+        };
+        let status = books.store.status(&id);
+        if let Some(delay) = news(status.as_deref(), &event.container) {
+            work.at(Key::Session(id), books.clock.now().plus(delay));
         }
     }
+}
+
+/// Decides how soon what an event tells of a container is looked at; `None` where it
+/// is no news.
+///
+/// A failed attempt makes events of its own, such as the removal of what a failed
+/// creation leaves. They are no reason to try again at once, or it never ends.
+fn news(status: Option<&Status>, container: &str) -> Option<Duration> {
+    let status = status.filter(|status| status.container.as_deref() == Some(container))?;
+    Some(match status.attempts {
+        0 => Duration::ZERO,
+        failures => rest(failures),
+    })
 }
 
 fn session(event: &Event) -> Option<SessionId> {
@@ -204,6 +228,20 @@ fn session(event: &Event) -> Option<SessionId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_that_a_failed_attempt_makes_are_no_reason_to_try_again_at_once() {
+        let known = |attempts| Status {
+            container: Some("c".to_owned()),
+            attempts,
+            ..Status::default()
+        };
+        assert_eq!(news(Some(&known(0)), "c"), Some(Duration::ZERO));
+        assert_eq!(news(Some(&known(3)), "c"), Some(rest(3)));
+        assert_eq!(news(Some(&known(0)), "made and removed"), None);
+        assert_eq!(news(Some(&Status::default()), "c"), None);
+        assert_eq!(news(None, "c"), None);
+    }
 
     fn silence(health: &EngineHealth) {
         health.note(Some("no answer".to_owned()));
