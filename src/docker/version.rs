@@ -226,10 +226,23 @@ impl Engine {
         self.call_unversioned(call).await.map(drop)
     }
 
+    /// Asks whether the engine is there and speaks a version of the API that is
+    /// spoken here: one that is there and is not understood is of no use.
+    pub async fn alive(&self) -> Result<(), Error> {
+        self.ping().await?;
+        if self.has_agreed() {
+            return Ok(());
+        }
+        self.agree_within(self.deadlines().ping).await.map(drop)
+    }
+
     /// Asks what the engine is and agrees anew on the version of the API.
     pub async fn version(&self) -> Result<EngineVersion, Error> {
-        let call = EngineVersion::call(self.deadlines().look);
-        let answer = self.call_unversioned(call).await?;
+        self.agree_within(self.deadlines().look).await
+    }
+
+    async fn agree_within(&self, deadline: Duration) -> Result<EngineVersion, Error> {
+        let answer = self.call_unversioned(EngineVersion::call(deadline)).await?;
         let version = EngineVersion::parse(&answer.body)
             .map_err(|kind| self.failure("agree on a version of the API", kind))?;
         self.agree_on(Some(version.api));

@@ -115,12 +115,12 @@ impl EngineHealth {
     }
 }
 
-/// Asks the engine every two seconds whether it is there.
+/// Asks the engine every two seconds whether it is there and understood.
 pub async fn ping(engine: Engine, health: EngineHealth, cancel: CancellationToken) {
     loop {
         let answer = tokio::select! {
             () = cancel.cancelled() => return,
-            answer = engine.ping() => answer,
+            answer = engine.alive() => answer,
         };
         health.note(answer.err().map(|error| chain(&error)));
         tokio::select! {
