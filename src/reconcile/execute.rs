@@ -103,7 +103,7 @@ impl Executor {
                     .map(|_| Next::Again)
                     .map_err(|error| unwritten(&error))
             }
-            Step::Create => self.create(record, status).await,
+            Step::Create => self.create(case).await,
             Step::Start => self.start(case).await,
             Step::Unpause => {
                 self.engine_call(self.host.engine.unpause(container_id(case)?).await)?;
@@ -228,7 +228,9 @@ impl Executor {
             .map_err(|error| Failure::Refused(error.to_string()))
     }
 
-    async fn create(&self, record: &Record, status: &Status) -> Result<Next, Failure> {
+    async fn create(&self, case: Case<'_>) -> Result<Next, Failure> {
+        self.note_files_lost(case).await?;
+        let Case { record, status, .. } = case;
         let spec = &record.spec;
         let blueprint = self.blueprint(spec)?;
         let key = status
@@ -249,7 +251,30 @@ impl Executor {
         }
     }
 
+    /// Writes down that a workspace is gone which an earlier life had, before an empty
+    /// one is made in its place; returns the status that says so, where it is news.
+    async fn note_files_lost(&self, case: Case<'_>) -> Result<Option<Status>, Failure> {
+        let Case { record, status, .. } = case;
+        let seen = case.sight.observed.workspace;
+        let had_files = 0 < status.incarnation && case.sight.fate == Fate::Durable;
+        if seen != Workspace::Absent || !had_files || status.files_lost {
+            return Ok(None);
+        }
+        warn!(session = %record.spec.id, "its workspace was removed by somebody else: it goes on with an empty one");
+        let lost = Status {
+            files_lost: true,
+            ..status.clone()
+        };
+        let noted = self.books.note_status(record, lost.clone()).await;
+        noted.map(|_| Some(lost)).map_err(|error| unwritten(&error))
+    }
+
     async fn start(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let noted = self.note_files_lost(case).await?;
+        let case = Case {
+            status: noted.as_ref().unwrap_or(case.status),
+            ..case
+        };
         let id = container_id(case)?;
         let seen = &case.sight.observed;
         let is_made = seen.container == Container::Created && seen.workspace != Workspace::Absent;
@@ -283,7 +308,13 @@ impl Executor {
         }
         let noted = self
             .books
-            .note_container(case.record, case.status, seen)
+            .note_status(
+                case.record,
+                Status {
+                    container: Some(seen.to_owned()),
+                    ..case.status.clone()
+                },
+            )
             .await;
         noted.map(drop).map_err(|error| unwritten(&error))
     }
