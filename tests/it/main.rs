@@ -18,6 +18,7 @@ mod disk;
 mod engine;
 mod engine_disasters;
 mod engine_faults;
+mod host_disasters;
 mod laws;
 mod operator;
 mod ownership;

@@ -159,6 +159,11 @@ impl Daemon {
         }
     }
 
+    /// Changes a setting for its next start.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.settings.insert(name.to_owned(), value.to_owned());
+    }
+
     /// Ends the daemon and starts it again on the same directories, token and port.
     pub(crate) fn restart(&mut self, ending: Ending) {
         self.stop(ending);
