@@ -9,6 +9,8 @@ prepare
 need_rust_component fmt rustfmt
 need_rust_component clippy clippy
 need_command systemd-analyze systemd
+need_faketime
+need_second_engine
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

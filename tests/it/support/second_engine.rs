@@ -362,7 +362,7 @@ mkdir -p /etc/docker
 mount -t tmpfs tmpfs /etc/docker
 [ -z "$DISK" ] || mount -o loop "$DISK" "$DATA"
 : >"$READY"
-exec docker-init -s -- sleep infinity
+exec $(command -v docker-init || command -v tini) -s -- sleep infinity
 "#;
 
 /// Makes the file of a disk, where one is asked for; its path is empty otherwise.
