@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hold::Sweeps;
 use super::record::{Marks, Purge, Reason};
 use crate::clock::Timestamp;
 use crate::policy::{Lifetimes, Persist};
@@ -83,6 +84,24 @@ pub fn aim(
             Some(now.plus(lifetimes.idle_timeout)),
         ),
         (InUse::Yes, None) => (Aim::Running, Some(now.plus(lifetimes.idle_timeout))),
+    }
+}
+
+/// Returns the lifetimes that hold for a session: while sweeps are off, time ends
+/// nothing, and falling asleep only stops a container. What a caller closed is ended
+/// as ever.
+pub fn lifetimes_under(sweeps: Sweeps, lifetimes: &Lifetimes, marks: &Marks) -> Lifetimes {
+    match sweeps {
+        Sweeps::On => lifetimes.clone(),
+        Sweeps::Off => Lifetimes {
+            idle_timeout: Duration::MAX,
+            workspace_ttl: None,
+            container_ttl: None,
+            persist: match &marks.closed {
+                Some(_) => lifetimes.persist,
+                None => Persist::Yes,
+            },
+        },
     }
 }
 
@@ -227,6 +246,25 @@ pub(crate) mod tests {
             aim(&closed, &kept, idle_since(T0), mins(1_000_000)),
             (Aim::Closed(Keep::Container), None)
         );
+    }
+
+    #[test]
+    fn while_sweeps_are_off_time_ends_nothing_and_a_caller_still_does() {
+        let mut policy = lifetimes();
+        policy.persist = Persist::No;
+        let at = |marks: &Marks| {
+            let held = lifetimes_under(Sweeps::Off, &policy, marks);
+            aim(marks, &held, idle_since(T0), mins(1_000_000)).0
+        };
+        assert_eq!(at(&marks()), Aim::Running);
+        let parked = marks().parked(T0, Reason::Idle);
+        assert_eq!(at(&parked), Aim::Parked(Keep::Container));
+        let closed = marks().closed(T0, Purge::No, Reason::Requested);
+        assert_eq!(at(&closed), Aim::Closed(Keep::Files));
+        let purged = marks().closed(T0, Purge::Yes, Reason::Requested);
+        assert_eq!(at(&purged), Aim::Gone);
+        let swept = lifetimes_under(Sweeps::On, &policy, &closed);
+        assert_eq!(swept, policy);
     }
 
     #[test]
