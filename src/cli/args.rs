@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
 use crate::id::{Alias, SessionId, Tenant};
+use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT};
 
 /// Ids that one command takes.
 pub const IDS_MAX: usize = 1_000;
@@ -54,6 +55,14 @@ Examples:
 
 Succeeds where there is nothing to remove. Several ids of which some cannot be \
 removed end with status 1, and with a line for each of those.";
+
+const RELEASE_AFTER_HELP: &str = "\
+Holds:
+  store_rebuilt   the store was lost, and its records were made anew; nothing
+                  is reaped, expired or swept until this is released
+  engine_changed  another engine answers than the one with the sandboxes;
+                  releasing it accepts that engine, on which sessions start
+                  anew with their workspaces";
 
 /// Operate sandboxes through the API of sandboxd.
 #[derive(Clone, Debug, Parser)]
@@ -163,6 +172,9 @@ pub enum Verb {
     Purge(PurgeIds),
     /// Tell how the service is
     Health,
+    /// Let go of a hold, which `health` tells of
+    #[command(after_long_help = RELEASE_AFTER_HELP)]
+    Release(Release),
 }
 
 /// The arguments of `ls`.
@@ -350,6 +362,18 @@ impl PurgeIds {
             CloseFirst::No
         }
     }
+}
+
+/// The arguments of `release`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Release {
+    /// The hold
+    #[arg(value_name = "NAME", value_parser = [STORE_REBUILT, ENGINE_CHANGED])]
+    pub name: String,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 fn usage(asked: bool) -> Usage {

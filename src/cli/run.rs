@@ -4,7 +4,7 @@ use super::args::{Args, Global, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{events, exec, health, removal, sessions, token};
+use super::{events, exec, health, holds, removal, sessions, token};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -46,7 +46,8 @@ pub async fn run(
                 | Verb::Events(_)
                 | Verb::Rm(_)
                 | Verb::Purge(_)
-                | Verb::Health => failure.exit(),
+                | Verb::Health
+                | Verb::Release(_) => failure.exit(),
             }
         }
     }
@@ -102,5 +103,6 @@ async fn act(
         Verb::Rm(rm) => removal::close(client, printer, rm).await,
         Verb::Purge(purge) => removal::purge(client, printer, purge).await,
         Verb::Health => health::health(client, printer).await,
+        Verb::Release(release) => holds::release(client, printer, release).await,
     }
 }

@@ -7,6 +7,7 @@
 mod close;
 mod describe;
 mod exec;
+mod holds;
 mod live;
 mod open;
 pub mod refusal;

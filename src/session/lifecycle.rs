@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hold::Sweeps;
 use super::record::{Marks, Purge, Reason};
 use crate::clock::Timestamp;
 use crate::policy::{Lifetimes, Persist};
@@ -97,6 +98,24 @@ fn believed(at: Timestamp, floor: Timestamp, now: Timestamp) -> Timestamp {
 /// The furthest that a stored time is believed ahead: what is used while it is looked
 /// at is used a moment later than the look.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
+
+/// Returns the lifetimes that hold for a session: while sweeps are off, time ends
+/// nothing, and falling asleep only stops a container. What a caller closed is ended
+/// as ever.
+pub fn lifetimes_under(sweeps: Sweeps, lifetimes: &Lifetimes, marks: &Marks) -> Lifetimes {
+    match sweeps {
+        Sweeps::On => lifetimes.clone(),
+        Sweeps::Off => Lifetimes {
+            idle_timeout: Duration::MAX,
+            workspace_ttl: None,
+            container_ttl: None,
+            persist: match &marks.closed {
+                Some(_) => lifetimes.persist,
+                None => Persist::Yes,
+            },
+        },
+    }
+}
 
 /// Returns the instant before which the age of a closed session's remains is not
 /// counted, given when the records last changed and when the daemon started.
@@ -239,6 +258,25 @@ pub(crate) mod tests {
             aim(&closed, &kept, idle_since(T0), mins(1_000_000)),
             (Aim::Closed(Keep::Container), None)
         );
+    }
+
+    #[test]
+    fn while_sweeps_are_off_time_ends_nothing_and_a_caller_still_does() {
+        let mut policy = lifetimes();
+        policy.persist = Persist::No;
+        let at = |marks: &Marks| {
+            let held = lifetimes_under(Sweeps::Off, &policy, marks);
+            aim(marks, &held, idle_since(T0), mins(1_000_000)).0
+        };
+        assert_eq!(at(&marks()), Aim::Running);
+        let parked = marks().parked(T0, Reason::Idle);
+        assert_eq!(at(&parked), Aim::Parked(Keep::Container));
+        let closed = marks().closed(T0, Purge::No, Reason::Requested);
+        assert_eq!(at(&closed), Aim::Closed(Keep::Files));
+        let purged = marks().closed(T0, Purge::Yes, Reason::Requested);
+        assert_eq!(at(&purged), Aim::Gone);
+        let swept = lifetimes_under(Sweeps::On, &policy, &closed);
+        assert_eq!(swept, policy);
     }
 
     #[test]

@@ -1,9 +1,17 @@
 //! Owns the tree `meta`: what the store is, and to whom it belongs.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
 use super::codec;
 use super::error::Fault;
+use super::mirror::{Changes, Mirror};
 use super::writes::{Tree, Writes};
-use crate::id::InstanceId;
+use crate::clock::Timestamp;
+use crate::id::{InstanceId, SessionId};
+use crate::session::record::Record;
 
 /// The tree's name.
 pub(super) const TREE: &str = "meta";
@@ -21,6 +29,8 @@ const KEY_TOKEN_KEY: &[u8] = b"token_key_id";
 const KEY_ENGINE: &[u8] = b"engine_id";
 const KEY_ORDER: &[u8] = b"order";
 const KEY_BEAT: &[u8] = b"beat";
+const KEY_TALLY: &[u8] = b"tally";
+const KEY_REBUILT: &[u8] = b"rebuilt";
 
 /// What the store knows of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +43,113 @@ pub(super) struct Meta {
     pub(super) engine_id: Option<String>,
     /// The highest place in the order of opening given to a record so far.
     pub(super) order: u64,
+    /// What the records add up to; none in a store of an earlier build.
+    pub(super) tally: Option<Tally>,
+    /// Set while the records of a rebuilt store are not confirmed.
+    pub(super) rebuilt: Option<Rebuilt>,
+}
+
+/// What the records add up to after so many commits: what opens with less has lost
+/// some of them, or goes back to older ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tally {
+    /// Groups of batches committed so far.
+    pub(super) commits: u64,
+    /// Records.
+    pub(super) records: u64,
+    /// The sum of their generations.
+    pub(super) generations: u64,
+}
+
+/// How far the records of a lost store are made anew, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebuilt {
+    /// When the loss was found.
+    pub since: Timestamp,
+    /// Where what was left of the store is now.
+    pub set_aside: String,
+    /// What was wrong with it.
+    pub why: String,
+    /// Whether the sidecars of the workspaces were read.
+    pub files_read: bool,
+    /// Whether the engine's containers were taken over.
+    pub containers_read: bool,
+    /// Records made anew so far.
+    pub sessions: u64,
+    /// Whether an operator has confirmed the outcome.
+    pub confirmed: bool,
+}
+
+/// One step of a rebuild.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many more records were made anew.
+    Sessions(u64),
+    /// The sidecars of the workspaces were read.
+    FilesRead,
+    /// The engine's containers were taken over.
+    ContainersRead,
+    /// An operator has confirmed the outcome.
+    Confirmed,
+}
+
+impl Rebuilt {
+    /// Returns a rebuild that has done nothing yet.
+    pub(super) fn begin(since: Timestamp, set_aside: String, why: String) -> Self {
+        Self {
+            since,
+            set_aside,
+            why,
+            files_read: false,
+            containers_read: false,
+            sessions: 0,
+            confirmed: false,
+        }
+    }
+
+    /// Returns whether nothing of it is left to do or to confirm.
+    fn is_over(&self) -> bool {
+        self.files_read && self.containers_read && self.confirmed
+    }
+}
+
+impl Tally {
+    /// Adds up the records of a mirror.
+    pub(super) fn of(commits: u64, records: &BTreeMap<SessionId, Arc<Record>>) -> Self {
+        let generations = records.values().map(|record| record.marks.generation);
+        Self {
+            commits,
+            records: u64::try_from(records.len()).unwrap_or(u64::MAX),
+            generations: generations.fold(0, u64::wrapping_add),
+        }
+    }
+
+    /// Returns what the records add up to after one more commit, of these changes.
+    pub(super) fn after(mirror: &Mirror, changes: &Changes) -> Self {
+        let before = mirror.meta.tally;
+        let before = before.unwrap_or_else(|| Self::of(0, &mirror.records));
+        let mut tally = Self {
+            commits: before.commits + 1,
+            ..before
+        };
+        for (id, record) in &changes.records {
+            if let Some(old) = mirror.records.get(id) {
+                tally.records = tally.records.wrapping_sub(1);
+                tally.generations = tally.generations.wrapping_sub(old.marks.generation);
+            }
+            if let Some(new) = record {
+                tally.records = tally.records.wrapping_add(1);
+                tally.generations = tally.generations.wrapping_add(new.marks.generation);
+            }
+        }
+        tally
+    }
+
+    /// Writes it alone.
+    pub(super) fn put(self, writes: &mut Writes) -> Result<(), codec::CodecError> {
+        writes.put(Tree::Meta, KEY_TALLY.to_vec(), codec::encode(&self)?);
+        Ok(())
+    }
 }
 
 impl Meta {
@@ -42,6 +159,44 @@ impl Meta {
             token_key_id: None,
             engine_id: None,
             order: 0,
+            tally: None,
+            rebuilt: None,
+        }
+    }
+
+    /// Returns how many groups of batches were committed.
+    pub(super) fn commits(&self) -> u64 {
+        self.tally.map_or(0, |tally| tally.commits)
+    }
+
+    /// Checks that these records are the ones that were committed last.
+    pub(super) fn check(&self, records: &BTreeMap<SessionId, Arc<Record>>) -> Result<(), Fault> {
+        let Some(tally) = self.tally else {
+            return Ok(());
+        };
+        let found = Tally::of(tally.commits, records);
+        if found == tally {
+            return Ok(());
+        }
+        Err(Fault::Corrupt(format!(
+            "it holds {} sessions at generations that add up to {}, and should hold {} that add up to {}",
+            found.records, found.generations, tally.records, tally.generations
+        )))
+    }
+
+    /// Takes down how far a rebuild has got, which ends it where nothing is left of it.
+    pub(super) fn rebuild(&mut self, progress: Progress) {
+        let Some(rebuilt) = &mut self.rebuilt else {
+            return;
+        };
+        match progress {
+            Progress::Sessions(n) => rebuilt.sessions = rebuilt.sessions.saturating_add(n),
+            Progress::FilesRead => rebuilt.files_read = true,
+            Progress::ContainersRead => rebuilt.containers_read = true,
+            Progress::Confirmed => rebuilt.confirmed = true,
+        }
+        if rebuilt.is_over() {
+            self.rebuilt = None;
         }
     }
 
@@ -54,6 +209,8 @@ impl Meta {
         put(KEY_TOKEN_KEY, codec::encode(&self.token_key_id)?);
         put(KEY_ENGINE, codec::encode(&self.engine_id)?);
         put(KEY_ORDER, codec::encode(&self.order)?);
+        put(KEY_TALLY, codec::encode(&self.tally)?);
+        put(KEY_REBUILT, codec::encode(&self.rebuilt)?);
         Ok(())
     }
 
@@ -72,6 +229,9 @@ impl Meta {
         }
         if self.order != before.order {
             put(KEY_ORDER, codec::encode(&self.order)?);
+        }
+        if self.rebuilt != before.rebuilt {
+            put(KEY_REBUILT, codec::encode(&self.rebuilt)?);
         }
         Ok(())
     }
@@ -111,6 +271,8 @@ pub(super) fn load(tree: &sled::Tree) -> Result<Option<Meta>, Fault> {
         token_key_id: optional(tree, KEY_TOKEN_KEY)?.flatten(),
         engine_id: optional(tree, KEY_ENGINE)?.flatten(),
         order: optional(tree, KEY_ORDER)?.unwrap_or(0),
+        tally: optional(tree, KEY_TALLY)?.flatten(),
+        rebuilt: optional(tree, KEY_REBUILT)?.flatten(),
     }))
 }
 

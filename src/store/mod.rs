@@ -35,7 +35,7 @@ mod ballast;
 mod files;
 mod lock;
 mod marker;
-mod parting;
+mod watermark;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +47,6 @@ pub use error::{ClaimError, CloseError, CommitError, Conflict, OpenError, ReadEr
 pub use events::{EVENTS_PAGE_BYTES_MAX, EVENTS_PAGE_MAX, EventPage, Page};
 pub use handle::{EngineMatch, Store};
 pub use health::Health;
-pub use meta::SCHEMA;
+pub use meta::{Progress, Rebuilt, SCHEMA};
 pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions};
 pub use probe::{PROBE_SECS_MAX, Probe, ProbeError, probe};

@@ -6,5 +6,6 @@
 pub mod error;
 pub mod events;
 pub mod exec;
+pub mod holds;
 pub mod service;
 pub mod sessions;

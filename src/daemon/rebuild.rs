@@ -1,0 +1,82 @@
+//! Opens the store, and has a lost one made anew before anything relies on it.
+
+use std::path::PathBuf;
+
+use tracing::{info, warn};
+
+use super::Fatal;
+use crate::clock::Clock;
+use crate::config::{Config, OnCorruptStore};
+use crate::reconcile::{Books, Host, RebuildError, rebuild_from_files};
+use crate::session::Hold;
+use crate::store::{Batch, CommitError, OnCorrupt, OpenError, OpenOptions, Probe, Progress, Store};
+
+/// Opens the store of the state directory.
+pub(super) async fn open_store(config: &Config, clock: &Clock) -> Result<Store, Fatal> {
+    let dir = config.state_dir.clone();
+    let clock = clock.clone();
+    let operation = &config.operation;
+    let events_per_session_max = operation.events_per_session;
+    let on_corrupt = match operation.on_corrupt_store {
+        OnCorruptStore::Rebuild => OnCorrupt::SetAside,
+        OnCorruptStore::Refuse => OnCorrupt::Refuse,
+    };
+    let open = move || {
+        let probe = std::env::current_exe().map_or(Probe::InProcess, Probe::Child);
+        let mut options = OpenOptions::new(&dir, probe, clock);
+        options.events_per_session_max = events_per_session_max;
+        options.on_corrupt = on_corrupt;
+        Store::open(&options).map_err(|source| (dir.clone(), source))
+    };
+    let opened = match tokio::task::spawn_blocking(open).await {
+        Ok(opened) => opened,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    };
+    let store =
+        opened.map_err(|(dir, source): (PathBuf, OpenError)| Fatal::Store { dir, source })?;
+    info!(
+        instance = %store.instance(),
+        records = store.records().len(),
+        "the store is open"
+    );
+    Ok(store)
+}
+
+/// Goes on with the rebuild of a lost store as far as that needs no engine, or lets go
+/// of the hold of an earlier one where the operator says so.
+pub(super) async fn rebuild(
+    config: &Config,
+    store: &Store,
+    host: &Host,
+    clock: &Clock,
+) -> Result<(), Fatal> {
+    let releases = config.operation.release_holds.contains(&Hold::StoreRebuilt);
+    if releases && store.is_unconfirmed() {
+        if store.recovered().is_some() {
+            warn!(
+                "SANDBOXD_RELEASE_HOLDS is not for a store that was lost just now: look at the sessions first"
+            );
+        } else {
+            let confirmed = Batch::new().rebuild(Progress::Confirmed);
+            store.commit(confirmed).await.map_err(unwritten)?;
+            warn!("the rebuilt store is confirmed, as SANDBOXD_RELEASE_HOLDS says");
+        }
+    }
+    let books = Books {
+        store: store.clone(),
+        clock: clock.clone(),
+    };
+    rebuild_from_files(&books, host.workspaces.as_ref(), &config.policy.catalogue)
+        .await
+        .map_err(Fatal::Rebuild)?;
+    if store.is_unconfirmed() {
+        warn!(
+            "the records of this store were made anew and nobody has confirmed them: nothing is reaped, expired or swept until `sandboxctl release store_rebuilt`"
+        );
+    }
+    Ok(())
+}
+
+fn unwritten(error: CommitError) -> Fatal {
+    Fatal::Rebuild(RebuildError::Store(error))
+}
