@@ -489,3 +489,51 @@ fn an_engine_of_another_age_is_named_with_its_versions_until_it_is_upgraded() {
         fs::remove_file(&socket).unwrap();
     }
 }
+
+#[test]
+fn behind_another_engine_nothing_is_made_or_lost_until_the_known_one_is_back() {
+    let mut known = SecondEngine::start(LiveRestore::On, DataRoot::Plain);
+    let other = SecondEngine::start(LiveRestore::Off, DataRoot::Plain);
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("engine.sock");
+    let point_to = |engine: &SecondEngine| {
+        let next = dir.path().join("next");
+        std::os::unix::fs::symlink(engine.socket(), &next).unwrap();
+        fs::rename(next, &socket).unwrap();
+    };
+    point_to(&known);
+    let address = format!("unix://{}", socket.display());
+    let daemon = Daemon::start(&settings(
+        &[&resync("1")[..], &[("SANDBOXD_DOCKER_HOST", &address)]].concat(),
+    ));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo kept > file");
+    let before = life(&known, &api, "a");
+    let running = known.processes();
+    known.kill();
+    point_to(&other);
+    let health = wait("another engine is told of", SETTLED, || {
+        let health = api.json(200, "GET /healthz", None);
+        health
+            .to_string()
+            .contains("engine_changed")
+            .then_some(health)
+    });
+    assert_eq!(health["status"], "degraded", "{health}");
+    let asked = json!({"command": "cat file"});
+    let refused = api.call("POST", "/sessions/a/exec", Some(&asked));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    let refused = api.call("POST", "/sessions", Some(&json!({"session_id": "b"})));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    // Several resyncs look at it meanwhile.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(other.docker(&["ps", "--all", "--quiet"]), "");
+    assert_eq!(known.processes(), running, "the sandbox goes on");
+    known.start_again(LiveRestore::On);
+    point_to(&known);
+    wait_for_health(&api, "ok");
+    assert_eq!(wait_for_command(&api, "a", "cat file")["output"], "kept\n");
+    assert_eq!(life(&known, &api, "a"), before);
+    purge_all(&known, &daemon, &api);
+}
