@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -286,6 +287,57 @@ fn a_purge_ends_a_ghost_before_the_files_go() {
     });
     assert_eq!(engine.processes(), BTreeMap::new());
     assert!(service_log(&daemon).contains(&ghost));
+}
+
+/// Leaves a task in containerd under a container's id, as an engine does that is
+/// killed while it starts the container.
+fn poison(engine: &mut SecondEngine, dir: &Path, container: &str) {
+    let root = dir.join("root");
+    let (host, path) = (engine.host(), root.display());
+    let unpack =
+        format!("mkdir {path} && docker --host {host} export {container} | tar -C {path} -x");
+    let unpacked = Command::new("sh").args(["-c", &unpack]).status().unwrap();
+    assert!(unpacked.success());
+    let root = root.to_str().unwrap();
+    engine.kill();
+    engine.ctr(&[
+        "run",
+        "--detach",
+        "--rootfs",
+        root,
+        container,
+        "/bin/sleep",
+        "1000",
+    ]);
+    engine.start_again(LiveRestore::Off);
+}
+
+#[test]
+fn a_container_that_the_engine_can_never_start_again_is_replaced_under_a_new_key() {
+    let mut engine = SecondEngine::start(LiveRestore::Off, DataRoot::Plain);
+    let persist = ("SANDBOXD_PERSIST_CONTAINERS", "1");
+    let changes = [&resync("3600")[..], &[persist]].concat();
+    let daemon = Daemon::start_on(&engine, &settings(&changes));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo kept > file");
+    let (poisoned, _) = life(&engine, &api, "a");
+    engine.docker(&["stop", "--time=0", &poisoned]);
+    api.wait_for("a", "hibernated");
+    poison(&mut engine, daemon.dir(), &poisoned);
+    wait_for_health(&api, "ok");
+    assert_eq!(wait_for_command(&api, "a", "cat file")["output"], "kept\n");
+    let (container, _) = life(&engine, &api, "a");
+    assert_ne!(container, poisoned);
+    assert_eq!(engine.labelled(&daemon.label()), [container]);
+    let log = service_log(&daemon);
+    assert_eq!(
+        log.matches("the engine was killed while it started")
+            .count(),
+        1
+    );
+    engine.ctr(&["tasks", "kill", "-s", "9", &poisoned]);
+    purge_all(&engine, &daemon, &api);
 }
 
 /// Makes these calls at once; each succeeds or says why it does not.

@@ -206,6 +206,21 @@ impl SecondEngine {
         self.dockerd = Some(self.enter(&args, "dockerd.log"));
     }
 
+    /// Runs `ctr ARGS` on its containerd, beside the engine; returns what it prints.
+    pub(crate) fn ctr(&self, args: &[&str]) -> String {
+        let output = Command::new("nsenter")
+            .args(["--mount", "--pid", "--target"])
+            .arg(self.first.as_raw_nonzero().to_string())
+            .args(["ctr", "--namespace", "moby", "--address"])
+            .arg(self.dir.path().join("ctd/c.sock"))
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ctr {args:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     /// Kills its containerd; the shims and the sandboxes go on.
     pub(crate) fn kill_containerd(&mut self) {
         let containerd = self.containerd.take().expect("containerd runs");
