@@ -283,7 +283,7 @@ mod tests {
         let body = br#"{"ApiVersion":"1.40","MinAPIVersion":"1.12","Version":"19.03"}"#;
         assert_eq!(
             EngineVersion::parse(body).unwrap_err().to_string(),
-            "the engine speaks API 1.12 to 1.40, and this daemon 1.41 to 1.51"
+            "the engine speaks API 1.12 to 1.40, and this daemon 1.41 to 1.51: upgrade the older of the two"
         );
     }
 

@@ -318,7 +318,7 @@ pub(crate) mod tests {
         assert_eq!(trusted_from(Some(later), T0), T0);
         // What was last used by a clock that was ahead ages from the floor, and what is
         // used during the look is not idle.
-        for years in [0u64, 1, 10] {
+        for years in [1u64, 10] {
             let ahead = mins(60).plus(Duration::from_hours(24 * 365 * years));
             let asleep = marks().parked(ahead, Reason::Idle);
             let used = idle_since(ahead);
