@@ -21,10 +21,11 @@ use super::error::{CommitError, Fault};
 use super::handle::{Shared, read, write};
 use super::health::Health;
 use super::lock::Lock;
-use super::meta::{Meta, Tally};
+use super::meta::{Meta, put_tally};
 use super::probe::Probe;
 use super::restore::restore;
 use super::stage::Staged;
+use super::tally::Tally;
 use super::watermark::Watermark;
 use super::writes::{Durability, Writes};
 use crate::clock::{Clock, Timestamp};
@@ -195,7 +196,7 @@ impl Committer {
             });
             tally
         };
-        tally.put(&mut writes)?;
+        put_tally(&mut writes, tally)?;
         self.persist(&writes, durability)?;
         self.shared.absorb(changes);
         match durability {

@@ -14,7 +14,7 @@ use super::database::Database;
 use super::error::Fault;
 
 /// Seconds that an open may take before it counts as hung.
-pub const PROBE_SECS_MAX: u64 = 60;
+pub const PROBE_SECS_MAX: u64 = 30;
 /// The argument that makes an executable call [`probe`] with the path that follows.
 const SUBCOMMAND: &str = "store-probe";
 /// Bytes of the child's complaint that are kept.

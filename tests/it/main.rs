@@ -22,5 +22,6 @@ mod operator;
 mod ownership;
 mod regressions;
 mod sessions;
+mod store_disasters;
 mod survival;
 mod unit;

@@ -34,7 +34,7 @@ fn database_dir(dir: &Path) -> PathBuf {
 }
 
 /// A probe in a process of its own, which runs this test binary.
-fn child_probe(dir: &Path) -> Probe {
+pub(super) fn child_probe(dir: &Path) -> Probe {
     let exe = std::env::current_exe().unwrap();
     let run = format!(
         "{DIR_VARIABLE}=\"$2\" exec '{}' store::tests::damage::probes --exact --ignored --nocapture",
@@ -140,7 +140,9 @@ async fn a_store_that_lost_or_got_back_records_is_corrupt() {
         database.close();
         for _ in 0..2 {
             match Store::open(&options(dir.path())) {
-                Err(OpenError::Corrupt { why, .. }) => assert!(why.contains("200"), "{why}"),
+                Err(OpenError::Corrupt { why, .. }) => {
+                    assert!(why.contains("should hold 200"), "{why}")
+                }
                 other => panic!("{change}: {other:?}"),
             }
         }
