@@ -136,7 +136,13 @@ pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
             (Some(instance), Some(lost)) => Before::Lost(instance.clone(), lost.rebuilt.clone()),
             (None, _) => Before::Fresh(InstanceId::random()),
         };
-        let watermark = Watermark::open(dir)?;
+        let watermark = match Watermark::open(dir) {
+            Err(OpenError::NoSpace) if ballast.is_kept() => {
+                ballast.spend();
+                continue;
+            }
+            opened => opened?,
+        };
         let tried = try_out(dir, &recipe, &watermark, options.clock.now());
         match tried.and_then(|()| open_database(dir, &recipe, before, &watermark)) {
             Ok((database, mirror)) => break (database, mirror, watermark),

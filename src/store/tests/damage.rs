@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::{TempDir, tempdir};
 
+use super::flips::digest;
 use super::*;
 use crate::session::record::Status;
 use crate::store::database::Database;
@@ -258,9 +259,13 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     let mut options = options(dir.path());
     options.on_corrupt = OnCorrupt::SetAside;
     options.probe = child_probe(dir.path());
+    let before = digest(&database_dir(dir.path()));
     let outcome = Store::open(&options);
     assert!(matches!(outcome, Err(OpenError::NewerSchema { found: 2 })));
-    assert!(dir.path().join("store/v1/db").exists());
+    assert!(
+        digest(&database_dir(dir.path())) == before,
+        "it was changed"
+    );
 }
 
 #[tokio::test]

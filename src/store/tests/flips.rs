@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Reads all files of a database.
-fn digest(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(super) fn digest(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let mut files: Vec<_> = entries
         .filter(|entry| entry.path().is_file())
