@@ -47,6 +47,10 @@ pub(super) struct Meta {
 
 /// How far the records of a lost store are made anew, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that come true one by one, in any order"
+)]
 pub struct Rebuilt {
     /// When the loss was found.
     pub since: Timestamp,

@@ -16,6 +16,7 @@ mod commands;
 mod contract;
 mod disk;
 mod engine;
+mod engine_changed;
 mod engine_faults;
 mod laws;
 mod operator;

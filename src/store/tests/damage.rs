@@ -142,7 +142,7 @@ async fn a_store_that_lost_or_got_back_records_is_corrupt() {
         for _ in 0..2 {
             match Store::open(&options(dir.path())) {
                 Err(OpenError::Corrupt { why, .. }) => {
-                    assert!(why.contains("should hold 200"), "{why}")
+                    assert!(why.contains("should hold 200"), "{why}");
                 }
                 other => panic!("{change}: {other:?}"),
             }

@@ -1,11 +1,13 @@
 //! Flips bits of a store and cuts its files, each time another place, and checks that
 //! it then opens whole or is set aside, and never anything in between.
+#![expect(clippy::print_stdout, reason = "a test tells its seed and what it met")]
 
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::tempdir;
+use tokio::time::Instant;
 
 use super::damage::child_probe;
 use super::*;
@@ -96,11 +98,11 @@ fn damage(database_dir: &Path, dice: &mut Dice) -> String {
     let path = if dice.below(2) == 0 {
         log
     } else {
-        files[usize::try_from(dice.below(files.len() as u64)).unwrap()].clone()
+        files[usize::try_from(dice.below(u64::try_from(files.len()).unwrap())).unwrap()].clone()
     };
     let mut bytes = fs::read(&path).unwrap();
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
-    let place = usize::try_from(dice.below(bytes.len() as u64)).unwrap();
+    let place = usize::try_from(dice.below(u64::try_from(bytes.len()).unwrap())).unwrap();
     let done = match dice.below(4) {
         0 => {
             bytes.truncate(place);
@@ -187,7 +189,9 @@ async fn a_damaged_snapshot_costs_nothing_but_itself() {
     let is_snapshot = |path: &PathBuf| path.to_string_lossy().contains("/snap.");
     let snapshot = paths.find(is_snapshot).expect("recovery writes one");
     let mut bytes = fs::read(&snapshot).unwrap();
-    bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+    for byte in &mut bytes {
+        *byte ^= 0x55;
+    }
     fs::write(&snapshot, bytes).unwrap();
     let scripts = tempdir().unwrap();
     let mut options = options(dir.path());

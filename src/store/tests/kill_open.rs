@@ -1,11 +1,13 @@
 //! Kills a process while it opens the store, where the engine below writes snapshots.
+#![expect(clippy::print_stdout, reason = "a test tells its seed and what it met")]
 
 use std::fs;
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::tempdir;
+use tokio::time::Instant;
 
 use super::flips::{Dice, whole};
 use super::*;

@@ -415,6 +415,7 @@ async fn the_debug_text_of_a_store_shows_nothing_that_is_stored() {
 /// Not a law: tells what a commit costs, for whoever changes the committer.
 #[tokio::test]
 #[ignore = "measures"]
+#[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 async fn what_a_commit_costs() {
     let dir = tempdir().unwrap();
     let store = open_store(dir.path());
@@ -431,7 +432,7 @@ async fn what_a_commit_costs() {
                 _ => Batch::new()
                     .put_record(record("a", generation + 1), Expect::Generation(generation)),
             };
-            let began = std::time::Instant::now();
+            let began = tokio::time::Instant::now();
             store.commit(batch).await.unwrap();
             took.push(began.elapsed());
         }
