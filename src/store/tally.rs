@@ -14,7 +14,7 @@ use crate::session::record::{Record, Status};
 /// What the rows add up to after so many commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Groups of batches committed so far.
+    /// Groups of batches that were committed and synced so far.
     pub(super) commits: u64,
     /// Records.
     pub(super) records: u64,
@@ -100,12 +100,13 @@ fn change<T>(
     difference
 }
 
-/// Each change of intent raises the generation.
+/// Each change of intent raises the generation; a use does not, and is not synced.
 fn of_record(record: &Record) -> u64 {
     record.marks.generation
 }
 
-/// The key is what the container is found by, so another one weighs otherwise.
+/// The key is what the container is found by, so another one weighs otherwise. What is
+/// written without a sync, such as a notice that was told, weighs nothing.
 fn of_status(status: &Status) -> u64 {
     let key = status.key.as_ref();
     let key = key.and_then(|key| u64::from_str_radix(key.short(), 16).ok());

@@ -204,6 +204,22 @@ fn a_hold_outlives_restarts_until_an_operator_lets_go_of_it() {
 }
 
 #[test]
+fn a_setting_confirms_an_earlier_rebuild_and_never_the_one_of_its_own_start() {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+    let api = Api::of(&daemon);
+    let a = api.with_token(&api.open_id("a"));
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(store(&daemon)).unwrap();
+    daemon.set("SANDBOXD_RELEASE_HOLDS", "store_rebuilt");
+    daemon.start_again();
+    wait_for_adoption(&api);
+    assert_eq!(holds(&api), ["store_rebuilt"]);
+    daemon.restart(Ending::Terminate);
+    assert!(holds(&api).is_empty());
+    assert_eq!(a.sh("a", "echo hi"), "hi");
+}
+
+#[test]
 fn nothing_is_swept_from_a_rebuilt_store_before_an_operator_confirms_it() {
     let mut daemon = Daemon::start(&settings(&[
         WORKSPACES,

@@ -288,7 +288,8 @@ async fn a_probe_that_says_nothing_about_the_store_sets_nothing_aside() {
     let dir = a_store().await;
     let mut options = options(dir.path());
     options.on_corrupt = OnCorrupt::SetAside;
-    for body in ["exit 2", "exit 74", "kill -9 $$"] {
+    options.probe_deadline = Duration::from_secs(2);
+    for body in ["exit 2", "exit 74", "kill -9 $$", "kill -STOP $$"] {
         options.probe = Probe::Child(script(dir.path(), body));
         let outcome = Store::open(&options);
         assert!(matches!(outcome, Err(OpenError::Engine { .. })), "{body}");
