@@ -112,19 +112,8 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     let policy = Current::new(config.policy.clone());
     let leases = Leases::new(clock.clone());
     let health = EngineHealth::default();
-    let passes = passes(
-        Executor {
-            host: host.clone(),
-            books: Books {
-                store: store.clone(),
-                clock: clock.clone(),
-            },
-            images: Images::default(),
-            leases: leases.clone(),
-            policy: policy.clone(),
-        },
-        health.clone(),
-    );
+    let executor = executor(&host, &store, &clock, &policy, &leases);
+    let passes = passes(executor, health.clone());
     let mut tasks = Tasks::new(cancel.clone());
     // The other half of the engine's calls is for commands and for looks, so that
     // slow stops and starts never keep a command from its sandbox.
@@ -242,6 +231,25 @@ fn bracketed(host: &str) -> String {
         format!("[{host}]")
     } else {
         host.to_owned()
+    }
+}
+
+fn executor(
+    host: &Host,
+    store: &Store,
+    clock: &Clock,
+    policy: &Current,
+    leases: &Leases,
+) -> Executor {
+    Executor {
+        host: host.clone(),
+        books: Books {
+            store: store.clone(),
+            clock: clock.clone(),
+        },
+        images: Images::default(),
+        leases: leases.clone(),
+        policy: policy.clone(),
     }
 }
 

@@ -80,3 +80,36 @@ pub(super) async fn rebuild(
 fn unwritten(error: CommitError) -> Fatal {
     Fatal::Rebuild(RebuildError::Store(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::InstanceId;
+
+    #[test]
+    fn only_what_says_something_about_the_records_ends_with_65() {
+        let corrupt = OpenError::Corrupt {
+            store: PathBuf::from("/s/store"),
+            why: "its log is gone".to_owned(),
+        };
+        let foreign = OpenError::Foreign {
+            marker: InstanceId::random(),
+            store: InstanceId::random(),
+        };
+        let engine = OpenError::Engine {
+            reason: "input/output error".to_owned(),
+        };
+        for (source, code) in [
+            (corrupt, 65),
+            (foreign, 65),
+            (OpenError::NewerSchema { found: 2 }, 65),
+            (OpenError::Busy { pid: Some(1) }, 69),
+            (OpenError::NoSpace, 74),
+            (engine, 74),
+        ] {
+            let said = source.to_string();
+            let dir = PathBuf::from("/s");
+            assert_eq!(Fatal::Store { dir, source }.exit_code(), code, "{said}");
+        }
+    }
+}

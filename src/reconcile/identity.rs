@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::books::Books;
 use super::health::{Changed, EngineHealth, Identity};
@@ -48,6 +48,7 @@ enum Unidentified {
 impl Identifier {
     /// Compares whenever there is a doubt, until it is cancelled.
     pub async fn run(mut self, cancel: CancellationToken) {
+        let mut failing = false;
         loop {
             let health = self.health.clone();
             let again = async {
@@ -64,13 +65,19 @@ impl Identifier {
                 () = cancel.cancelled() => return,
                 compared = self.compare() => compared,
             };
-            if let Err(error) = compared {
-                warn!(error = %chain(&error), "the engine could not be compared with the known one; sessions wait");
+            if let Err(error) = &compared {
+                // An engine that is away is told of by the heartbeat, and once here.
+                if failing {
+                    debug!(error = %chain(error), "the engine could not be compared yet");
+                } else {
+                    warn!(error = %chain(error), "the engine could not be compared with the known one; sessions wait");
+                }
                 tokio::select! {
                     () = cancel.cancelled() => return,
                     () = tokio::time::sleep(AGAIN) => {}
                 }
             }
+            failing = compared.is_err();
         }
     }
 

@@ -4,7 +4,7 @@
 //! engine first answers, the containers. Until those are on record no session is
 //! looked at, so none of them can get a second container.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use tracing::{error, info, warn};
 
@@ -21,7 +21,7 @@ use crate::session::blueprint::{
 };
 use crate::session::rebuild::{Adopted, Life, Remnant, Trace, adopt, from_files, in_order};
 use crate::session::record::{Event, Record, Status};
-use crate::store::{Batch, CommitError, Expect, Progress, Rebuilt};
+use crate::store::{Batch, CommitError, Expect, Progress};
 use crate::workspace::{self, Found, Sidecar, WorkspaceError, Workspaces};
 
 /// Records that are committed together.
@@ -51,14 +51,13 @@ pub async fn rebuild_from_files(
         return Ok(());
     };
     warn!(why = %rebuilt.why, set_aside = %rebuilt.set_aside, "the store was lost; its records are made anew from the workspaces and containers, and sweeps are off until `sandboxctl release store_rebuilt`");
-    let mut traces = match workspaces {
-        Some(workspaces) => read_traces(workspaces).await?,
-        None => {
-            warn!(
-                "without SANDBOXD_WORKSPACE_ROOT nothing tells the tokens of open sessions: their containers are adopted under new ones"
-            );
-            Vec::new()
-        }
+    let mut traces = if let Some(workspaces) = workspaces {
+        read_traces(workspaces).await?
+    } else {
+        warn!(
+            "without SANDBOXD_WORKSPACE_ROOT nothing tells the tokens of open sessions: their containers are adopted under new ones"
+        );
+        Vec::new()
     };
     // What a process that ended in the middle had made is there already.
     traces.retain(|trace| books.store.record(&trace.id).is_none());
@@ -129,8 +128,8 @@ pub(super) async fn rebuild_from_containers(
     books: &Books,
     catalogue: &Catalogue,
 ) -> Result<(), RebuildError> {
-    let pending = |rebuilt: &Rebuilt| !rebuilt.containers_read;
-    if books.store.rebuilt().filter(pending).is_none() {
+    let rebuilt = books.store.rebuilt();
+    if rebuilt.is_none_or(|rebuilt| rebuilt.containers_read) {
         return Ok(());
     }
     let remnants = remnants(host).await?;
@@ -139,9 +138,9 @@ pub(super) async fn rebuild_from_containers(
     let (mut n_anew, mut n_surplus) = (0, 0);
     for group in remnants.chunks(GROUP_MAX) {
         let mut batch = Batch::new();
-        let mut taken: BTreeMap<&SessionId, ()> = BTreeMap::new();
+        let mut taken: BTreeSet<&SessionId> = BTreeSet::new();
         for remnant in group {
-            if taken.insert(&remnant.id, ()).is_some() {
+            if !taken.insert(&remnant.id) {
                 n_surplus += 1;
                 continue;
             }
@@ -213,7 +212,7 @@ async fn remnants(host: &Host) -> Result<Vec<Remnant>, docker::Error> {
         match remnant(&line, &seen) {
             Some(remnant) => remnants.push(remnant),
             None => {
-                error!(container = %seen.name, "a container has our mark and no session that could be read: it is left alone")
+                error!(container = %seen.name, "a container has our mark and no session that could be read: it is left alone");
             }
         }
     }

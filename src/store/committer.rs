@@ -21,10 +21,12 @@ use super::error::{CommitError, Fault};
 use super::handle::{Shared, read, write};
 use super::health::Health;
 use super::lock::Lock;
-use super::meta::{Meta, Tally};
+use super::meta::{Meta, put_tally};
+use super::mirror::Changes;
 use super::probe::Probe;
 use super::restore::restore;
 use super::stage::Staged;
+use super::tally::Tally;
 use super::watermark::Watermark;
 use super::writes::{Durability, Writes};
 use crate::clock::{Clock, Timestamp};
@@ -178,32 +180,37 @@ impl Committer {
         }
     }
 
-    /// Numbers a group, writes it, and shows it to readers.
+    /// Writes a group, with its number, and shows it to readers.
     fn carry_out(&mut self, staged: Staged) -> Result<(), Fault> {
         let Staged {
             mut changes,
             mut writes,
             durability,
         } = staged;
-        let tally = {
-            let mirror = read(&self.shared.mirror);
-            let tally = Tally::after(&mirror, &changes);
-            let meta = changes.meta.take().unwrap_or_else(|| mirror.meta.clone());
-            changes.meta = Some(Meta {
-                tally: Some(tally),
-                ..meta
-            });
-            tally
+        let numbered = match durability {
+            Durability::Synced => Some(self.number(&mut changes, &mut writes)?),
+            // Events and uses change no sum, and a loss of power may take them back.
+            Durability::Flushed => None,
         };
-        tally.put(&mut writes)?;
         self.persist(&writes, durability)?;
         self.shared.absorb(changes);
-        match durability {
-            Durability::Synced => self.watermark.note(tally.commits),
-            // A loss of power may take it back, and the watermark must not lie.
-            Durability::Flushed => {}
+        if let Some(commits) = numbered {
+            self.watermark.note(commits);
         }
         Ok(())
+    }
+
+    /// Gives a group the next number, with what the rows add up to after it.
+    fn number(&self, changes: &mut Changes, writes: &mut Writes) -> Result<u64, Fault> {
+        let mirror = read(&self.shared.mirror);
+        let tally = Tally::after(&mirror, changes);
+        let meta = changes.meta.take().unwrap_or_else(|| mirror.meta.clone());
+        changes.meta = Some(Meta {
+            tally: Some(tally),
+            ..meta
+        });
+        put_tally(writes, tally)?;
+        Ok(tally.commits)
     }
 
     /// Writes until it succeeds or the attempts are used up.

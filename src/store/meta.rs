@@ -1,17 +1,13 @@
 //! Owns the tree `meta`: what the store is, and to whom it belongs.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use super::codec;
 use super::error::Fault;
-use super::mirror::{Changes, Mirror};
+use super::tally::Tally;
 use super::writes::{Tree, Writes};
 use crate::clock::Timestamp;
-use crate::id::{InstanceId, SessionId};
-use crate::session::record::Record;
+use crate::id::InstanceId;
 
 /// The tree's name.
 pub(super) const TREE: &str = "meta";
@@ -43,26 +39,18 @@ pub(super) struct Meta {
     pub(super) engine_id: Option<String>,
     /// The highest place in the order of opening given to a record so far.
     pub(super) order: u64,
-    /// What the records add up to; none in a store of an earlier build.
+    /// What the rows add up to; none in a store of an earlier build.
     pub(super) tally: Option<Tally>,
     /// Set while the records of a rebuilt store are not confirmed.
     pub(super) rebuilt: Option<Rebuilt>,
 }
 
-/// What the records add up to after so many commits: what opens with less has lost
-/// some of them, or goes back to older ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tally {
-    /// Groups of batches committed so far.
-    pub(super) commits: u64,
-    /// Records.
-    pub(super) records: u64,
-    /// The sum of their generations.
-    pub(super) generations: u64,
-}
-
 /// How far the records of a lost store are made anew, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that come true one by one, in any order"
+)]
 pub struct Rebuilt {
     /// When the loss was found.
     pub since: Timestamp,
@@ -113,45 +101,6 @@ impl Rebuilt {
     }
 }
 
-impl Tally {
-    /// Adds up the records of a mirror.
-    pub(super) fn of(commits: u64, records: &BTreeMap<SessionId, Arc<Record>>) -> Self {
-        let generations = records.values().map(|record| record.marks.generation);
-        Self {
-            commits,
-            records: u64::try_from(records.len()).unwrap_or(u64::MAX),
-            generations: generations.fold(0, u64::wrapping_add),
-        }
-    }
-
-    /// Returns what the records add up to after one more commit, of these changes.
-    pub(super) fn after(mirror: &Mirror, changes: &Changes) -> Self {
-        let before = mirror.meta.tally;
-        let before = before.unwrap_or_else(|| Self::of(0, &mirror.records));
-        let mut tally = Self {
-            commits: before.commits + 1,
-            ..before
-        };
-        for (id, record) in &changes.records {
-            if let Some(old) = mirror.records.get(id) {
-                tally.records = tally.records.wrapping_sub(1);
-                tally.generations = tally.generations.wrapping_sub(old.marks.generation);
-            }
-            if let Some(new) = record {
-                tally.records = tally.records.wrapping_add(1);
-                tally.generations = tally.generations.wrapping_add(new.marks.generation);
-            }
-        }
-        tally
-    }
-
-    /// Writes it alone.
-    pub(super) fn put(self, writes: &mut Writes) -> Result<(), codec::CodecError> {
-        writes.put(Tree::Meta, KEY_TALLY.to_vec(), codec::encode(&self)?);
-        Ok(())
-    }
-}
-
 impl Meta {
     pub(super) fn new(instance: InstanceId) -> Self {
         Self {
@@ -167,21 +116,6 @@ impl Meta {
     /// Returns how many groups of batches were committed.
     pub(super) fn commits(&self) -> u64 {
         self.tally.map_or(0, |tally| tally.commits)
-    }
-
-    /// Checks that these records are the ones that were committed last.
-    pub(super) fn check(&self, records: &BTreeMap<SessionId, Arc<Record>>) -> Result<(), Fault> {
-        let Some(tally) = self.tally else {
-            return Ok(());
-        };
-        let found = Tally::of(tally.commits, records);
-        if found == tally {
-            return Ok(());
-        }
-        Err(Fault::Corrupt(format!(
-            "it holds {} sessions at generations that add up to {}, and should hold {} that add up to {}",
-            found.records, found.generations, tally.records, tally.generations
-        )))
     }
 
     /// Takes down how far a rebuild has got, which ends it where nothing is left of it.
@@ -235,6 +169,12 @@ impl Meta {
         }
         Ok(())
     }
+}
+
+/// Writes what the rows add up to.
+pub(super) fn put_tally(writes: &mut Writes, tally: Tally) -> Result<(), codec::CodecError> {
+    writes.put(Tree::Meta, KEY_TALLY.to_vec(), codec::encode(&tally)?);
+    Ok(())
 }
 
 /// Writes something harmless, to see whether a write gets through.

@@ -29,6 +29,8 @@ mod database;
 mod mirror;
 mod restore;
 mod stage;
+mod tally;
+mod trial;
 mod writes;
 
 mod ballast;

@@ -16,6 +16,8 @@ use super::marker;
 use super::meta::{Meta, Rebuilt};
 use super::mirror::Mirror;
 use super::probe::{PROBE_SECS_MAX, Probe};
+use super::tally;
+use super::trial::{self, Snapshots};
 use super::watermark::{self, Watermark};
 use super::writes::{Durability, Writes};
 use crate::clock::{Clock, Timestamp};
@@ -134,8 +136,15 @@ pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
             (Some(instance), Some(lost)) => Before::Lost(instance.clone(), lost.rebuilt.clone()),
             (None, _) => Before::Fresh(InstanceId::random()),
         };
-        let watermark = Watermark::open(dir)?;
-        match open_database(dir, &recipe, before, &watermark) {
+        let watermark = match Watermark::open(dir) {
+            Err(OpenError::NoSpace) if ballast.is_kept() => {
+                ballast.spend();
+                continue;
+            }
+            opened => opened?,
+        };
+        let tried = try_out(dir, &recipe, &watermark, options.clock.now());
+        match tried.and_then(|()| open_database(dir, &recipe, before, &watermark)) {
             Ok((database, mirror)) => break (database, mirror, watermark),
             // Recovery writes, too: the reserve is for that as well.
             Err(Refusal::Other(OpenError::NoSpace)) if ballast.is_kept() => ballast.spend(),
@@ -193,6 +202,44 @@ fn corrupt(dir: &Path, why: String) -> OpenError {
     }
 }
 
+/// Tries what is there on a copy; one that only opens without its snapshots, and holds
+/// everything then, loses them: its log is what counts.
+fn try_out(
+    dir: &Path,
+    recipe: &Recipe,
+    watermark: &Watermark,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    let database_dir = &recipe.database_dir;
+    if !log_path(database_dir).is_file() {
+        return Ok(());
+    }
+    let look = |mirror: Option<Mirror>| check(mirror.as_ref(), watermark);
+    match trial::run(dir, recipe, Snapshots::With, look) {
+        // What an earlier build left cannot be checked well enough for that.
+        Err(Fault::Corrupt(why)) if watermark.knows() => {
+            let without = trial::run(dir, recipe, Snapshots::Without, look);
+            without.map_err(|_| Refusal::Corrupt(why.clone()))?;
+            let n_aside = files::set_snapshots_aside(database_dir, now)?;
+            warn!(%why, snapshots = n_aside, "the store's snapshots were damaged; its log is whole");
+            Ok(())
+        }
+        tried => Ok(tried?),
+    }
+}
+
+/// Checks that a store holds everything that was acknowledged.
+fn check(mirror: Option<&Mirror>, watermark: &Watermark) -> Result<(), Fault> {
+    match mirror {
+        Some(mirror) => {
+            watermark.check(mirror.meta.commits())?;
+            tally::check(mirror)
+        }
+        None if watermark.knows() => Err(Fault::Corrupt("it opens empty".to_owned())),
+        None => Ok(()),
+    }
+}
+
 fn open_database(
     dir: &Path,
     recipe: &Recipe,
@@ -208,18 +255,13 @@ fn open_database(
         Before::Initialised(_) | Before::Fresh(_) | Before::Lost(..) => {}
     }
     create_dir(database_dir)?;
-    if has_log {
-        recipe.probe.run(database_dir, recipe.probe_deadline)?;
-    }
     let database = Database::open(database_dir)?;
     let loaded = database.load().and_then(|mirror| match (mirror, &before) {
         (None, Before::Initialised(_)) => Err(Fault::Corrupt("it opens empty".to_owned())),
-        (Some(mirror), _) => {
-            watermark.check(mirror.meta.commits())?;
-            mirror.meta.check(&mirror.records)?;
-            Ok(Some(mirror))
+        (mirror, _) => {
+            check(mirror.as_ref(), watermark)?;
+            Ok(mirror)
         }
-        (None, _) => Ok(None),
     });
     let mirror = match loaded {
         Ok(Some(mirror)) => identify(dir, before, mirror),

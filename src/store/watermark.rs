@@ -74,6 +74,11 @@ impl Watermark {
         }
     }
 
+    /// Returns whether some commit was noted.
+    pub(super) fn knows(&self) -> bool {
+        self.read().is_some_and(|commits| 0 < commits)
+    }
+
     fn read(&self) -> Option<u64> {
         let mut bytes = [0; BYTES];
         self.file.read_exact_at(&mut bytes, 0).ok()?;

@@ -297,7 +297,7 @@ mod tests {
             std::fs::write(home(id).join(NAME), bytes).unwrap();
         };
         file("other-id", &bytes);
-        file("half", bytes.get(..40).unwrap());
+        file("half", &bytes[..40]);
         file("newer", br#"{"v":2,"shape":"of tomorrow"}"#);
         file("huge", &vec![b' '; SIDECAR_BYTES_MAX + 1]);
         std::fs::create_dir_all(home("none")).unwrap();

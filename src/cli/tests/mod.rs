@@ -4,6 +4,7 @@ mod definition;
 mod events;
 mod exec;
 mod failing;
+mod holds;
 mod removal;
 mod sessions;
 

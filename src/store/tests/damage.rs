@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::{TempDir, tempdir};
 
+use super::flips::digest;
 use super::*;
 use crate::session::record::Status;
 use crate::store::database::Database;
@@ -34,7 +35,7 @@ fn database_dir(dir: &Path) -> PathBuf {
 }
 
 /// A probe in a process of its own, which runs this test binary.
-fn child_probe(dir: &Path) -> Probe {
+pub(super) fn child_probe(dir: &Path) -> Probe {
     let exe = std::env::current_exe().unwrap();
     let run = format!(
         "{DIR_VARIABLE}=\"$2\" exec '{}' store::tests::damage::probes --exact --ignored --nocapture",
@@ -140,7 +141,9 @@ async fn a_store_that_lost_or_got_back_records_is_corrupt() {
         database.close();
         for _ in 0..2 {
             match Store::open(&options(dir.path())) {
-                Err(OpenError::Corrupt { why, .. }) => assert!(why.contains("200"), "{why}"),
+                Err(OpenError::Corrupt { why, .. }) => {
+                    assert!(why.contains("should hold 200"), "{why}");
+                }
                 other => panic!("{change}: {other:?}"),
             }
         }
@@ -256,9 +259,13 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     let mut options = options(dir.path());
     options.on_corrupt = OnCorrupt::SetAside;
     options.probe = child_probe(dir.path());
+    let before = digest(&database_dir(dir.path()));
     let outcome = Store::open(&options);
     assert!(matches!(outcome, Err(OpenError::NewerSchema { found: 2 })));
-    assert!(dir.path().join("store/v1/db").exists());
+    assert!(
+        digest(&database_dir(dir.path())) == before,
+        "it was changed"
+    );
 }
 
 #[tokio::test]
@@ -281,7 +288,8 @@ async fn a_probe_that_says_nothing_about_the_store_sets_nothing_aside() {
     let dir = a_store().await;
     let mut options = options(dir.path());
     options.on_corrupt = OnCorrupt::SetAside;
-    for body in ["exit 2", "exit 74", "kill -9 $$"] {
+    options.probe_deadline = Duration::from_secs(2);
+    for body in ["exit 2", "exit 74", "kill -9 $$", "kill -STOP $$"] {
         options.probe = Probe::Child(script(dir.path(), body));
         let outcome = Store::open(&options);
         assert!(matches!(outcome, Err(OpenError::Engine { .. })), "{body}");

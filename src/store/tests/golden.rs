@@ -20,7 +20,8 @@ use crate::session::record::{
 };
 use crate::store::codec::{decode, encode};
 use crate::store::database::Database;
-use crate::store::meta::{Meta, Tally};
+use crate::store::meta::Meta;
+use crate::store::tally::Tally;
 use crate::store::writes::{Durability, Tree, Writes};
 use crate::store::{Batch, Expect, Rebuilt, desired, marker};
 
@@ -136,7 +137,8 @@ fn what_the_store_knows_of_itself_is_stored_as_schema_1_has_it() {
         &Some(Tally {
             commits: 12,
             records: 3,
-            generations: 7,
+            statuses: 2,
+            sum: 7,
         }),
     );
     let mut rebuilt = Rebuilt::begin(
@@ -177,7 +179,8 @@ async fn a_store_from_before_the_tally_opens_and_is_tallied_from_then_on() {
     let tally = Tally {
         commits: 2,
         records: 1,
-        generations: 5,
+        statuses: 0,
+        sum: 5,
     };
     assert_eq!(meta.tally, Some(tally));
 }

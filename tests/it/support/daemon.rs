@@ -159,15 +159,15 @@ impl Daemon {
         }
     }
 
-    /// Changes a setting for its next start.
-    pub(crate) fn set(&mut self, name: &str, value: &str) {
-        self.settings.insert(name.to_owned(), value.to_owned());
-    }
-
     /// Ends the daemon and starts it again on the same directories, token and port.
     pub(crate) fn restart(&mut self, ending: Ending) {
         self.stop(ending);
         self.spawn();
+    }
+
+    /// Changes a setting from the next start on.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.settings.insert(name.to_owned(), value.to_owned());
     }
 
     /// Starts it again after it was stopped.
