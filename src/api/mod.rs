@@ -10,6 +10,7 @@ mod body;
 mod docs;
 mod edge;
 mod error;
+mod holds;
 mod json;
 mod openapi;
 mod pace;

@@ -6,6 +6,7 @@ use super::request::{Events, List, Sampling, Viewer};
 use super::{Control, Refusal};
 use crate::id::SessionId;
 use crate::policy::describe as describe_policy;
+use crate::session::Hold;
 use crate::session::blueprint::{blueprint, container_name};
 use crate::session::phase::{Phase, phase};
 use crate::session::record::{Event, Record, Status};
@@ -39,6 +40,12 @@ impl Control {
                 reasons.push(format!("store: {reason}"));
             }
         }
+        let held = self.holds().standing().into_iter();
+        // Another engine is the engine's trouble already.
+        let held = held.filter(|standing| standing.hold != Hold::EngineChanged);
+        reasons.extend(
+            held.map(|held| format!("{}: {}; {}", held.hold.as_str(), held.detail, held.remedy)),
+        );
         ServiceHealth {
             status: if reasons.is_empty() { "ok" } else { "degraded" }.to_owned(),
             sessions: counts.resident,
@@ -52,6 +59,12 @@ impl Control {
                 .collect(),
             reasons,
         }
+    }
+
+    /// Tells whether the engine and the store do their work; a service that is held
+    /// back from sweeping does it all the same.
+    pub fn is_ready(&self) -> bool {
+        self.0.loop_.engine.trouble().is_none() && self.0.books.store.health() == Health::Ok
     }
 
     /// Describes what the operator allows.

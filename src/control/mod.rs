@@ -8,6 +8,7 @@ mod close;
 mod describe;
 mod doctor;
 mod exec;
+mod holds;
 mod live;
 mod open;
 pub mod refusal;

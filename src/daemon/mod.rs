@@ -3,6 +3,7 @@
 
 mod key;
 mod notify;
+mod rebuild;
 mod tasks;
 mod verify;
 
@@ -25,11 +26,11 @@ use crate::control::{Control, Keys, Loop, Place};
 use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
-    Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, Residents,
-    Tickets, Work,
+    Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, RebuildError,
+    Residents, Tickets, Work,
 };
 use crate::sandbox::usage::Sampler;
-use crate::store::{OpenError, OpenOptions, Probe, Store};
+use crate::store::{OpenError, Store};
 use crate::verify::NotBorrowed;
 use crate::workspace::Workspaces;
 
@@ -51,6 +52,9 @@ pub enum Fatal {
         /// What is wrong with it.
         source: OpenError,
     },
+    /// The records of a lost store cannot be made anew.
+    #[error("rebuild the store")]
+    Rebuild(#[source] RebuildError),
     /// The token key cannot be used.
     #[error(transparent)]
     Key(#[from] key::KeyError),
@@ -94,7 +98,7 @@ impl Fatal {
             },
             Self::Key(error) => error.exit_code(),
             Self::Endpoint { .. } => 78,
-            Self::Io { .. } => 74,
+            Self::Rebuild(_) | Self::Io { .. } => 74,
             Self::NotBorrowed(NotBorrowed::Busy { .. }) => 69,
             Self::NotBorrowed(NotBorrowed::Io { .. }) => 74,
             Self::Ended { .. } => 70,
@@ -109,14 +113,16 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     say_what_is_missing(&config);
     let clock = Clock::host();
     let cancel = CancellationToken::new();
-    let store = open_store(&config, &clock).await?;
+    let store = rebuild::open_store(&config, &clock).await?;
     let tokens = key::load(&config, &store).await?;
     let host = host(&config, &store)?;
+    rebuild::rebuild(&config, &store, &host, &clock).await?;
     let listener = listen(&config).await?;
     let policy = Current::new(config.policy.clone());
     let leases = Leases::new(clock.clone());
     let health = EngineHealth::default();
-    let passes = passes(&host, &store, &clock, &policy, &leases);
+    let executor = executor(&host, &store, &clock, &policy, &leases);
+    let passes = passes(executor, health.clone());
     let mut tasks = Tasks::new(cancel.clone());
     // The other half of the engine's calls is for commands and for looks, so that
     // slow stops and starts never keep a command from its sandbox.
@@ -179,29 +185,6 @@ fn say_what_is_missing(config: &Config) {
     }
 }
 
-async fn open_store(config: &Config, clock: &Clock) -> Result<Store, Fatal> {
-    let dir = config.state_dir.clone();
-    let clock = clock.clone();
-    let events_per_session_max = config.operation.events_per_session;
-    let open = move || {
-        let probe = std::env::current_exe().map_or(Probe::InProcess, Probe::Child);
-        let mut options = OpenOptions::new(&dir, probe, clock);
-        options.events_per_session_max = events_per_session_max;
-        Store::open(&options).map_err(|source| (dir.clone(), source))
-    };
-    let opened = match tokio::task::spawn_blocking(open).await {
-        Ok(opened) => opened,
-        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-    };
-    let store = opened.map_err(|(dir, source)| Fatal::Store { dir, source })?;
-    info!(
-        instance = %store.instance(),
-        records = store.records().len(),
-        "the store is open"
-    );
-    Ok(store)
-}
-
 fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
     let endpoint = Endpoint::parse(&config.docker).map_err(|source| Fatal::Endpoint {
         address: config.docker.clone(),
@@ -261,22 +244,34 @@ fn bracketed(host: &str) -> String {
     }
 }
 
-fn passes(host: &Host, store: &Store, clock: &Clock, policy: &Current, leases: &Leases) -> Passes {
-    Passes {
-        executor: Executor {
-            host: host.clone(),
-            books: Books {
-                store: store.clone(),
-                clock: clock.clone(),
-            },
-            images: Images::default(),
-            leases: leases.clone(),
-            policy: policy.clone(),
+fn executor(
+    host: &Host,
+    store: &Store,
+    clock: &Clock,
+    policy: &Current,
+    leases: &Leases,
+) -> Executor {
+    Executor {
+        host: host.clone(),
+        books: Books {
+            store: store.clone(),
+            clock: clock.clone(),
         },
+        images: Images::default(),
+        leases: leases.clone(),
+        policy: policy.clone(),
+    }
+}
+
+fn passes(executor: Executor, engine: EngineHealth) -> Passes {
+    let Books { store, clock } = executor.books.clone();
+    Passes {
+        executor,
         tickets: Tickets::default(),
         residents: Residents::default(),
         work: Work::new(clock.clone()),
-        epoch: Epoch::begin(clock.now(), store),
+        epoch: Epoch::begin(clock.now(), &store),
+        engine,
     }
 }
 

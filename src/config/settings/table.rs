@@ -489,6 +489,31 @@ pub const SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_ON_CORRUPT_STORE",
+        kind: Choice(&["rebuild", "refuse"]),
+        default: Is("rebuild"),
+        group: Operation,
+        doc: "What is done at start about a store that is lost or corrupt.",
+        nuance: "With rebuild it is set aside under a dated name, never deleted, and the \
+            records are made anew from the containers and the workspaces, with the same \
+            tokens; nothing is reaped, expired or swept until `sandboxctl release \
+            store_rebuilt`. With refuse the daemon ends with exit code 65.",
+        example: "refuse",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_RELEASE_HOLDS",
+        kind: MaybeText,
+        default: Nothing("no hold is released"),
+        group: Operation,
+        doc: "Holds that are let go of at this start, separated by commas: store_rebuilt, \
+            engine_changed.",
+        nuance: "Does what `sandboxctl release` does, for one start: take it out again \
+            afterwards. A store that is lost at this very start is not confirmed by it.",
+        example: "store_rebuilt",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_DRAIN_TIMEOUT",
         kind: Secs(0),
         default: Is("5"),

@@ -206,6 +206,21 @@ impl SecondEngine {
         self.dockerd = Some(self.enter(&args, "dockerd.log"));
     }
 
+    /// Runs `ctr ARGS` on its containerd, beside the engine; returns what it prints.
+    pub(crate) fn ctr(&self, args: &[&str]) -> String {
+        let output = Command::new("nsenter")
+            .args(["--mount", "--pid", "--target"])
+            .arg(self.first.as_raw_nonzero().to_string())
+            .args(["ctr", "--namespace", "moby", "--address"])
+            .arg(self.dir.path().join("ctd/c.sock"))
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ctr {args:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     /// Kills its containerd; the shims and the sandboxes go on.
     pub(crate) fn kill_containerd(&mut self) {
         let containerd = self.containerd.take().expect("containerd runs");
@@ -362,7 +377,7 @@ mkdir -p /etc/docker
 mount -t tmpfs tmpfs /etc/docker
 [ -z "$DISK" ] || mount -o loop "$DISK" "$DATA"
 : >"$READY"
-exec docker-init -s -- sleep infinity
+exec $(command -v docker-init || command -v tini) -s -- sleep infinity
 "#;
 
 /// Makes the file of a disk, where one is asked for; its path is empty otherwise.
