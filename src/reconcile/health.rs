@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use crate::clock::Timestamp;
@@ -15,6 +15,9 @@ use crate::clock::Timestamp;
 /// How long trouble with the engine lasts before nobody waits for it any more; a
 /// single late answer of a busy host is no such trouble.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a look waits for an engine that answers, and was not yet compared.
+const CONFIRMATION_WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// What is known of the engine's health; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -158,13 +161,15 @@ impl EngineHealth {
         (seen.identity == Identity::Confirmed).then_some(Confirmed(seen.doubts))
     }
 
-    /// Waits for as long as anybody should for the engine to be confirmed.
+    /// Waits for the engine to be confirmed, until it is lost or for twenty seconds.
     pub(super) async fn confirmed_soon(&self) -> Option<Confirmed> {
         let mut seen = self.0.seen.subscribe();
         let decided = seen.wait_for(|seen| seen.identity != Identity::Unconfirmed);
-        match timeout(PATIENCE, decided).await {
-            Ok(Ok(_)) | Err(_) => {}
-            Ok(Err(_)) => return None,
+        tokio::select! {
+            biased;
+            decided = decided => drop(decided.expect("whoever asks holds the sender")),
+            _ = self.until_lost() => {}
+            () = sleep(CONFIRMATION_WAIT_MAX) => {}
         }
         self.confirmed()
     }
@@ -259,13 +264,13 @@ mod tests {
             }
         });
         silence(&health);
-        tokio::time::sleep(PATIENCE / 2).await;
+        sleep(PATIENCE / 2).await;
         health.note(None);
-        tokio::time::sleep(PATIENCE).await;
+        sleep(PATIENCE).await;
         assert!(!lost.is_finished());
         let again = Instant::now();
         silence(&health);
-        tokio::time::sleep(PATIENCE / 2).await;
+        sleep(PATIENCE / 2).await;
         silence(&health);
         assert_eq!(lost.await.unwrap() - again, PATIENCE);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -18,6 +19,10 @@ use crate::store::{ClaimError, EngineMatch};
 /// How soon an engine that could not be compared is asked again, and another one
 /// whether it has gone.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long the engine may take to say which one it is; a call that was caught by a
+/// freeze is made again rather than waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(4);
 
 /// Keeps it known whether the engine is the one that the store knows.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub struct Identifier {
 /// Says why the engine could not be compared with the known one.
 #[derive(Debug, thiserror::Error)]
 enum Unidentified {
+    #[error("the engine did not say which one it is within {} s", ANSWER_MAX.as_secs())]
+    Late,
     #[error(transparent)]
     Engine(#[from] docker::Error),
     #[error(transparent)]
@@ -83,7 +90,8 @@ impl Identifier {
 
     async fn compare(&mut self) -> Result<(), Unidentified> {
         let doubts = self.health.doubts();
-        let found = self.host.engine.info().await?.id;
+        let asked = timeout(ANSWER_MAX, self.host.engine.info()).await;
+        let found = asked.map_err(|_| Unidentified::Late)??.id;
         let store = &self.books.store;
         let matched = store.claim_engine_id(&found).await?;
         let stored = match matched {
