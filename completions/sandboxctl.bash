@@ -53,8 +53,7 @@ _sandboxctl() {
 
     case "${cmd}" in
         sandboxctl)
-            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec events rm purge health doctor"
-            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec events rm purge health release"
+            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec events rm purge health doctor release"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

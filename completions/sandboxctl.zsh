@@ -178,7 +178,6 @@ json\:"As the API has it"))' \
 && ret=0
 ;;
 (doctor)
-(release)
 _arguments "${_arguments_options[@]}" : \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
 '--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
@@ -190,6 +189,17 @@ json\:"As the API has it"))' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(release)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
 '-y[Do not ask]' \
 '--yes[Do not ask]' \
 '--no-headers[Print tables without their first line]' \
