@@ -12,7 +12,7 @@ use crate::api::error::Failure;
 use crate::api::routes::{Param, ParamKind};
 use crate::api::validate::{self, Form};
 use crate::api::{query, reply};
-use crate::control::request::{Attach, Events, Exec, List, Open, Sampling};
+use crate::control::request::{Attach, COMMAND_BYTES_MAX, Events, Exec, List, Open, Sampling};
 use crate::id::RequestId;
 use crate::session::record::Purge;
 
@@ -172,8 +172,10 @@ pub(super) async fn exec(
     let request_id = request_id(&request);
     let body = JsonText::read(request).await?;
     let exec = caller.checked(read_exec(&body, request_id)).await?;
-    // The body is as large as the command: it need not lie here while that runs.
-    drop(body);
+    // The body is as large as the command: it need not lie here while that runs. A
+    // command that is too long to run keeps its share until that is said.
+    let share = body.into_share();
+    let _share = (COMMAND_BYTES_MAX < exec.command.len()).then_some(share);
     let ended = caller.control().exec(caller.id(), exec).await?;
     Ok(reply::json(&ended))
 }

@@ -18,6 +18,7 @@ mod disk;
 mod engine;
 mod engine_faults;
 mod laws;
+mod limits;
 mod operator;
 mod ownership;
 mod regressions;

@@ -10,3 +10,9 @@ pub(crate) mod notify;
 pub(crate) mod proxy;
 pub(crate) mod scripted;
 pub(crate) mod source;
+pub(crate) mod weight;
+
+/// Tells whether the full size of a test was asked for, as `scripts/faults.sh` does.
+pub(crate) fn whole() -> bool {
+    std::env::var("SANDBOXD_FAULTS").is_ok_and(|size| size == "whole")
+}
