@@ -1,5 +1,7 @@
 //! Describes sessions, the service and its policy, without asking the engine.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt as _, stream};
 
 use super::request::{Events, List, Sampling, Viewer};
@@ -22,7 +24,7 @@ const EVENTS_DEFAULT: usize = 200;
 const SAMPLES_MAX: usize = 64;
 
 /// A session of a listing, with its place in the order of opening.
-type Line = (u64, SessionInfo, Status);
+type Line = (u64, SessionInfo, Arc<Status>);
 
 impl Control {
     /// Describes how the service is; cheap, and never waits.
@@ -81,15 +83,14 @@ impl Control {
         let after = list.cursor.unwrap_or(0);
         let mut found = Vec::new();
         let mut next = None;
-        for record in self.0.books.store.records() {
-            if !record.is_open() || record.spec.order <= after {
-                continue;
-            }
-            let status = self.status(&record.spec.id);
-            let info = self.info(&record, &status, Viewer::Service);
-            let tenant = record.spec.tenant.as_ref();
-            let wanted = list.tenant.as_ref().is_none_or(|t| Some(t) == tenant)
-                && list.state.as_ref().is_none_or(|state| *state == info.state);
+        for (record, status) in self.0.books.store.entries() {
+            let spec = &record.spec;
+            let status = status.unwrap_or_default();
+            let state = || phase(&record, &status).state();
+            let wanted = record.is_open()
+                && after < spec.order
+                && (list.tenant.is_none() || list.tenant == spec.tenant)
+                && list.state.as_ref().is_none_or(|wanted| wanted == state());
             if !wanted {
                 continue;
             }
@@ -97,16 +98,13 @@ impl Control {
                 next = found.last().map(|(order, ..): &Line| order.to_string());
                 break;
             }
-            found.push((record.spec.order, info, status));
+            let info = self.info(&record, &status, Viewer::Service);
+            found.push((spec.order, info, status));
         }
-        let sessions = stream::iter(found)
-            .map(|(_, mut info, status)| async move {
-                self.sample_into(&mut info, &status, list.usage).await;
-                info
-            })
-            .buffered(SAMPLES_MAX)
-            .collect()
-            .await;
+        let sessions = match list.usage {
+            Sampling::Off => found.into_iter().map(|(_, info, _)| info).collect(),
+            Sampling::On => self.sampled(found).await,
+        };
         Ok(SessionList {
             sessions,
             limit: policy.capacity.max_sessions,
@@ -114,6 +112,17 @@ impl Control {
             tenant_limit: policy.capacity.max_sessions_per_tenant,
             next,
         })
+    }
+
+    async fn sampled(&self, lines: Vec<Line>) -> Vec<SessionInfo> {
+        stream::iter(lines)
+            .map(|(_, mut info, status)| async move {
+                self.sample_into(&mut info, &status, Sampling::On).await;
+                info
+            })
+            .buffered(SAMPLES_MAX)
+            .collect()
+            .await
     }
 
     /// Reads a session's log.
@@ -178,13 +187,16 @@ impl Control {
 
     /// Whether the container would be made differently today.
     fn has_drifted(&self, record: &Record, status: &Status) -> bool {
-        let workspaces = self.0.host.workspaces.as_ref();
-        let workspace = workspaces.map(|workspaces| workspaces.mounted(&record.spec.id));
-        let today = blueprint(&record.spec, &self.0.policy.get(), workspace.as_deref());
-        match (&status.spec_hash, today) {
-            (Some(made), Ok(today)) => *made != today.hash(),
-            (None, _) | (_, Err(_)) => false,
-        }
+        let Some(made) = &status.spec_hash else {
+            return false;
+        };
+        let policy = self.0.policy.get();
+        self.0.drift.has_drifted(made, &record.spec, &policy, || {
+            let workspaces = self.0.host.workspaces.as_ref();
+            let workspace = workspaces.map(|workspaces| workspaces.mounted(&record.spec.id));
+            let today = blueprint(&record.spec, &policy, workspace.as_deref());
+            today.ok().map(|today| today.hash())
+        })
     }
 
     async fn sample_into(&self, info: &mut SessionInfo, status: &Status, usage: Sampling) {

@@ -191,9 +191,9 @@ impl Control {
         let status = Status {
             reached: old.reached,
             // On record before anything is made under it, and in the same commit.
-            key: old.key.or_else(|| Some(ContainerKey::random())),
-            container: old.container,
-            spec_hash: old.spec_hash,
+            key: old.key.clone().or_else(|| Some(ContainerKey::random())),
+            container: old.container.clone(),
+            spec_hash: old.spec_hash.clone(),
             since: now,
             ..Status::default()
         };

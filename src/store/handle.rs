@@ -170,6 +170,21 @@ impl Store {
         records
     }
 
+    /// Returns every record with its status, in the order of opening, as they were at one
+    /// moment.
+    pub fn entries(&self) -> Vec<(Arc<Record>, Option<Arc<Status>>)> {
+        let mirror = self.mirror();
+        let statuses = &mirror.statuses;
+        let mut entries: Vec<_> = mirror
+            .records
+            .iter()
+            .map(|(id, record)| (Arc::clone(record), statuses.get(id).map(Arc::clone)))
+            .collect();
+        drop(mirror);
+        entries.sort_unstable_by_key(|(record, _)| record.spec.order);
+        entries
+    }
+
     /// Returns the status of a session.
     pub fn status(&self, id: &SessionId) -> Option<Arc<Status>> {
         self.mirror().statuses.get(id).map(Arc::clone)
