@@ -59,7 +59,7 @@ fn assert_shed(reply: &Response, status: u16, code: &str, ceiling: &str) {
 fn assert_at_rest(daemon: &Daemon) {
     let before = weight(daemon).processor_time();
     thread::sleep(WATCHED);
-    let used = weight(daemon).processor_time() - before;
+    let used = weight(daemon).processor_time().saturating_sub(before);
     assert!(used < WATCHED / 4, "{used:?} of {WATCHED:?}");
 }
 
@@ -286,9 +286,63 @@ fn bodies_and_output_without_end_fit_into_96_mib() {
     );
 }
 
+/// Calls what needs no engine until it is told to stop; returns how long the slowest took.
+fn slowest_look(api: &Api, is_over: &AtomicBool) -> Duration {
+    let mut slowest = Duration::ZERO;
+    while !is_over.load(Ordering::Relaxed) {
+        for call in ["GET /healthz", "GET /sessions", "GET /sessions/s0"] {
+            let began = Instant::now();
+            api.json(200, call, None);
+            slowest = slowest.max(began.elapsed());
+        }
+    }
+    slowest
+}
+
+/// Sends many commands at once, each of which has to be shed, and meanwhile looks and stops
+/// a session.
+fn rush(api: &Api, count: usize, ceiling: usize) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| slowest_look(api, &is_over));
+        let closing = scope.spawn(|| {
+            let began = Instant::now();
+            api.close("bystander", "");
+            began.elapsed()
+        });
+        let asked = json!({"command": "echo never"});
+        let replies = at_once(count, |n| {
+            api.call("POST", &format!("/sessions/s{}/exec", n % 4), Some(&asked))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        for reply in &replies {
+            assert_shed(reply, 429, "command_ceiling", "max_running_commands");
+            assert_eq!(reply.json().unwrap()["ceiling"]["limit"], ceiling);
+        }
+        let (slowest, closed) = (watching.join().unwrap(), closing.join().unwrap());
+        eprintln!("slowest look {slowest:?}, close {closed:?}");
+        assert!(slowest < PROMPT, "{slowest:?}");
+        assert!(closed < RECOVERED, "{closed:?}");
+    });
+}
+
+/// Opens four sessions, each with a pipe that its commands wait at.
+fn gates(daemon: &Daemon, api: &Api) -> Vec<fs::File> {
+    let gate = |n: usize| {
+        let id = format!("s{n}");
+        api.open_id(&id);
+        api.sh(&id, "mkfifo gate");
+        let gate = daemon.dir().join(format!("ws/{id}/workspace/gate"));
+        // For both, so that neither side waits for the other to open it.
+        let mut both = OpenOptions::new();
+        both.read(true).write(true).open(gate).unwrap()
+    };
+    (0..4).map(gate).collect()
+}
+
 #[test]
 fn a_rush_beyond_the_ceiling_of_commands_is_shed_and_starves_nobody() {
-    let (ceiling, rush) = if whole() { (256, 1000) } else { (32, 150) };
+    let (ceiling, count) = if whole() { (256, 1000) } else { (32, 150) };
     let per_session = ceiling / 4;
     let changes = [
         WORKSPACES,
@@ -297,31 +351,13 @@ fn a_rush_beyond_the_ceiling_of_commands_is_shed_and_starves_nobody() {
     ];
     let daemon = Daemon::start(&settings(&changes));
     let api = Api::of(&daemon);
-    let gates: Vec<fs::File> = (0..4)
-        .map(|n| {
-            let id = format!("s{n}");
-            api.open_id(&id);
-            api.sh(&id, "mkfifo gate");
-            let gate = daemon.dir().join("ws").join(&id).join("workspace/gate");
-            // For both, so that neither side waits for the other to open it.
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(gate)
-                .unwrap()
-        })
-        .collect();
+    let gates = gates(&daemon, &api);
     api.open_id("bystander");
-    let (pid, before) = (daemon.pid(), weight(&daemon));
-    let (descriptors, threads, resident) = (
-        before.descriptors(),
-        before.threads(),
-        before.resident_kib(),
-    );
-    let is_over = AtomicBool::new(false);
-
+    let process = weight(&daemon);
+    let (descriptors, threads) = (process.descriptors(), process.threads());
+    let resident = process.resident_kib();
     thread::scope(|scope| {
-        let (api, is_over) = (&api, &is_over);
+        let api = &api;
         let held: Vec<_> = (0..ceiling)
             .map(|n| {
                 let command = format!("touch began.{n}; read line <gate; echo {n}");
@@ -335,35 +371,7 @@ fn a_rush_beyond_the_ceiling_of_commands_is_shed_and_starves_nobody() {
             });
             (begun.sum::<usize>() == ceiling).then_some(())
         });
-        let watching = scope.spawn(move || {
-            let mut slowest = Duration::ZERO;
-            while !is_over.load(Ordering::Relaxed) {
-                for call in ["GET /healthz", "GET /sessions", "GET /sessions/s0"] {
-                    let began = Instant::now();
-                    api.json(200, call, None);
-                    slowest = slowest.max(began.elapsed());
-                }
-            }
-            slowest
-        });
-        let closing = scope.spawn(move || {
-            let began = Instant::now();
-            api.close("bystander", "");
-            began.elapsed()
-        });
-        let asked = json!({"command": "echo never"});
-        let replies = at_once(rush, |n| {
-            api.call("POST", &format!("/sessions/s{}/exec", n % 4), Some(&asked))
-        });
-        for reply in &replies {
-            assert_shed(reply, 429, "command_ceiling", "max_running_commands");
-            assert_eq!(reply.json().unwrap()["ceiling"]["limit"], ceiling);
-        }
-        is_over.store(true, Ordering::Relaxed);
-        let (slowest, closed) = (watching.join().unwrap(), closing.join().unwrap());
-        eprintln!("slowest look {slowest:?}, close {closed:?}");
-        assert!(slowest < PROMPT, "{slowest:?}");
-        assert!(closed < RECOVERED, "{closed:?}");
+        rush(api, count, ceiling);
         for mut gate in &gates {
             gate.write_all(&vec![b'\n'; per_session]).unwrap();
         }
@@ -371,13 +379,13 @@ fn a_rush_beyond_the_ceiling_of_commands_is_shed_and_starves_nobody() {
             assert_eq!(held.join().unwrap(), n.to_string());
         }
     });
-    assert_eq!(daemon.pid(), pid);
+    assert_eq!(daemon.pid(), process.0);
     assert_eq!(api.sh("s0", "echo hi"), "hi");
     wait_for_descriptors(&daemon, descriptors);
     wait("the threads have ended", RECOVERED, || {
-        (before.threads() <= threads + 4).then_some(())
+        (process.threads() <= threads + 4).then_some(())
     });
-    let after = before.resident_kib();
+    let after = process.resident_kib();
     eprintln!("resident: {resident} KiB before, {after} after");
     assert!(
         after < resident + (24 << 10),

@@ -22,6 +22,8 @@ mod limits;
 mod operator;
 mod ownership;
 mod regressions;
+mod reported;
 mod sessions;
+mod size;
 mod survival;
 mod unit;

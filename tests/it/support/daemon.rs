@@ -159,6 +159,11 @@ impl Daemon {
         self.spawn();
     }
 
+    /// Changes a setting from the next start on.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.settings.insert(name.to_owned(), value.to_owned());
+    }
+
     /// Starts it again after it was stopped.
     pub(crate) fn start_again(&mut self) {
         self.spawn();

@@ -8,6 +8,7 @@ pub(crate) mod http;
 pub(crate) mod matcher;
 pub(crate) mod notify;
 pub(crate) mod proxy;
+pub(crate) mod records;
 pub(crate) mod scripted;
 pub(crate) mod source;
 pub(crate) mod weight;
