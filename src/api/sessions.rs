@@ -18,6 +18,8 @@ use crate::session::record::Purge;
 
 /// Sessions or events of the largest page.
 const PAGE_MAX: u64 = 1000;
+/// What a session of a listing takes, with some to spare.
+const LINE_BYTES: usize = 512;
 /// The states by which a listing can be narrowed.
 const STATES: &[&str] = &["running", "hibernated"];
 
@@ -108,7 +110,8 @@ fn read_open(body: &JsonText) -> Result<Open, Failure> {
 pub(super) async fn list(caller: ServiceCaller, uri: Uri) -> Result<Response<Body>, Failure> {
     let list = read_list(uri.query().unwrap_or_default())?;
     let listed = caller.control().list(list).await?;
-    Ok(reply::json(&listed))
+    let about = LINE_BYTES * (listed.sessions.len() + 1);
+    Ok(reply::long_json(&listed, about))
 }
 
 fn read_list(text: &str) -> Result<List, Failure> {

@@ -6,6 +6,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::request::{Events, List, Sampling, Viewer};
 use super::{Control, Refusal};
+use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::describe as describe_policy;
 use crate::session::blueprint::{blueprint, container_name};
@@ -22,9 +23,6 @@ const EVENTS_DEFAULT: usize = 200;
 /// Sandboxes that are sampled at once for a listing: where the engine has to be
 /// asked, each takes a second or two.
 const SAMPLES_MAX: usize = 64;
-
-/// A session of a listing, with its place in the order of opening.
-type Line = (u64, SessionInfo, Arc<Status>);
 
 impl Control {
     /// Describes how the service is; cheap, and never waits.
@@ -72,7 +70,8 @@ impl Control {
             .open_record(id)
             .ok_or_else(|| Refusal::NoSession(id.clone()))?;
         let status = self.status(id);
-        let mut info = self.info(&record, &status, viewer);
+        let now = self.0.books.clock.now();
+        let mut info = self.info(&record, &status, (viewer, now));
         self.sample_into(&mut info, &status, usage).await;
         Ok(info)
     }
@@ -81,7 +80,9 @@ impl Control {
     pub async fn list(&self, list: List) -> Result<SessionList, Refusal> {
         let policy = self.0.policy.get();
         let after = list.cursor.unwrap_or(0);
+        let now = self.0.books.clock.now();
         let mut found = Vec::new();
+        let mut last = 0;
         let mut next = None;
         for (record, status) in self.0.books.store.entries() {
             let spec = &record.spec;
@@ -95,16 +96,20 @@ impl Control {
                 continue;
             }
             if list.limit == Some(found.len()) {
-                next = found.last().map(|(order, ..): &Line| order.to_string());
+                next = (0 < last).then(|| last.to_string());
                 break;
             }
-            let info = self.info(&record, &status, Viewer::Service);
-            found.push((spec.order, info, status));
+            last = spec.order;
+            found.push((record, status));
         }
-        let sessions = match list.usage {
-            Sampling::Off => found.into_iter().map(|(_, info, _)| info).collect(),
-            Sampling::On => self.sampled(found).await,
-        };
+        // Looked at once more and not carried along: a description is large.
+        let described = found
+            .iter()
+            .map(|(record, status)| self.info(record, status, (Viewer::Service, now)));
+        let mut sessions: Vec<SessionInfo> = described.collect();
+        if list.usage == Sampling::On {
+            sessions = self.sampled(sessions, found).await;
+        }
         Ok(SessionList {
             sessions,
             limit: policy.capacity.max_sessions,
@@ -114,9 +119,13 @@ impl Control {
         })
     }
 
-    async fn sampled(&self, lines: Vec<Line>) -> Vec<SessionInfo> {
-        stream::iter(lines)
-            .map(|(_, mut info, status)| async move {
+    async fn sampled(
+        &self,
+        sessions: Vec<SessionInfo>,
+        found: Vec<(Arc<Record>, Arc<Status>)>,
+    ) -> Vec<SessionInfo> {
+        stream::iter(sessions.into_iter().zip(found))
+            .map(|(mut info, (_, status))| async move {
                 self.sample_into(&mut info, &status, Sampling::On).await;
                 info
             })
@@ -152,8 +161,13 @@ impl Control {
         })
     }
 
-    fn info(&self, record: &Record, status: &Status, viewer: Viewer) -> SessionInfo {
-        let now = self.0.books.clock.now();
+    /// Describes a session to a viewer, as of a moment.
+    fn info(
+        &self,
+        record: &Record,
+        status: &Status,
+        (viewer, now): (Viewer, Timestamp),
+    ) -> SessionInfo {
         let spec = &record.spec;
         let phase = phase(record, status);
         let used = self.0.loop_.epoch.activity(&self.0.loop_.leases, record);
