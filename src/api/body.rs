@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::api::error::Failure;
 use crate::api::json::{Json, echo_text};
-use crate::api::room::{BodyRoom, Share};
+use crate::api::room::{BodyRoom, Share, capacity};
 use crate::api::validate;
 
 /// Bytes of the largest JSON body.
@@ -22,7 +22,7 @@ const BODY_TIME_MAX: Duration = Duration::from_mins(2);
 /// Bytes of a refused body that are read and dropped, so that its sender gets to the reply.
 const DROPPED_BYTES_MAX: usize = JSON_BODY_BYTES_MAX;
 /// How long a refused body is read and dropped.
-const DROP_TIME_MAX: Duration = Duration::from_secs(5);
+const DROP_TIME_MAX: Duration = BODY_IDLE_MAX;
 
 /// A JSON body as it arrived: UTF-8, not yet parsed.
 #[derive(Debug)]
@@ -108,8 +108,7 @@ async fn read_bounded(
         return Err(Failure::TooLarge(bytes_max));
     }
     share.grow_to(announced.unwrap_or(0))?;
-    // What no byte was written to takes no memory yet.
-    let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
+    let mut bytes = Vec::with_capacity(capacity(announced.unwrap_or(0)));
     loop {
         let frame = timeout(BODY_IDLE_MAX, body.frame())
             .await
@@ -122,7 +121,11 @@ async fn read_bounded(
             if bytes_max - bytes.len() < data.len() {
                 return Err(Failure::TooLarge(bytes_max));
             }
-            share.grow_to(bytes.len() + data.len())?;
+            let length = bytes.len() + data.len();
+            share.grow_to(length)?;
+            if bytes.capacity() < capacity(length) {
+                bytes.reserve(capacity(length) - bytes.len());
+            }
             bytes.extend_from_slice(data);
         }
     }

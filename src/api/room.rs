@@ -14,6 +14,23 @@ use crate::api::error::Failure;
 /// the memory of all such bodies.
 const SMALL_BYTES_MAX: usize = 16 << 10;
 
+/// Bytes from which a text is large.
+const LARGE_BYTES: usize = 1 << 20;
+/// What the C library serves from no heap but maps, and gives back when it is dropped.
+const MAPPED_BYTES: usize = 33 << 20;
+
+/// Returns the capacity with which room for so many bytes of text is made.
+///
+/// A heap keeps most of what was freed in it, and each thread has one of its own, so large
+/// texts are kept out of them. What no byte was written to takes no memory.
+pub(super) fn capacity(bytes: usize) -> usize {
+    if bytes < LARGE_BYTES {
+        bytes
+    } else {
+        bytes.max(MAPPED_BYTES)
+    }
+}
+
 /// Room for the bodies of all requests together; cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct BodyRoom {

@@ -215,8 +215,8 @@ fn a_crowd_of_commands_past_their_deadline_is_dead_although_descriptors_are_few(
 }
 
 /// Asks for a command of so many bytes, with the body in pieces, and reads the reply
-/// although the service may not have read all of it.
-fn large_command(daemon: &Daemon, bytes: usize) -> Response {
+/// although the service may not have read all of it; none where it gave up reading.
+fn large_command(daemon: &Daemon, bytes: usize) -> Option<Response> {
     const PIECE: &[u8] = &[b'x'; 64 << 10];
     let frame = br#"{"command":""}"#;
     let head = format!(
@@ -233,11 +233,15 @@ fn large_command(daemon: &Daemon, bytes: usize) -> Response {
     let mut left = bytes;
     while 0 < left {
         let piece = &PIECE[..left.min(PIECE.len())];
-        stream.write_all(piece).unwrap();
+        if stream.write_all(piece).is_err() {
+            break;
+        }
         left -= piece.len();
     }
-    stream.write_all(&frame[frame.len() - 2..]).unwrap();
-    read_response(&mut BufReader::new(stream)).unwrap()
+    if left == 0 {
+        stream.write_all(&frame[frame.len() - 2..]).ok()?;
+    }
+    read_response(&mut BufReader::new(stream)).ok()
 }
 
 #[test]
@@ -256,8 +260,10 @@ fn bodies_and_output_without_end_fit_into_96_mib() {
     thread::scope(|scope| {
         let printing = scope.spawn(|| at_once(endless, |_| api.exec_with("s", &yes)));
         let replies = at_once(bodies, |_| large_command(&daemon, LARGEST));
-        let (read, shed): (Vec<_>, Vec<_>) =
-            replies.into_iter().partition(|reply| reply.status == 200);
+        let (read, shed): (Vec<_>, Vec<_>) = replies
+            .into_iter()
+            .flatten()
+            .partition(|reply| reply.status == 200);
         assert!(!read.is_empty(), "one fits");
         for reply in &read {
             assert_eq!(reply.json().unwrap()["reason"], "start_failed");
@@ -274,11 +280,15 @@ fn bodies_and_output_without_end_fit_into_96_mib() {
     let peak = weight(&daemon).resident_kib_peak();
     assert_eq!(ceiling.kills(), 0, "peak {peak} KiB");
     assert_recovers(&daemon, &api, pid);
-    assert_eq!(large_command(&daemon, LARGEST).status, 200);
+    // Eight times over, so that a body which stayed would be seen.
+    for _ in 0..8 {
+        let reply = large_command(&daemon, LARGEST).unwrap();
+        assert_eq!(reply.status, 200);
+    }
     let after = weight(&daemon).resident_kib();
     eprintln!("resident: {before} KiB before, {peak} at most, {after} after");
     assert!(
-        after < before + (40 << 10),
+        after < before + (16 << 10),
         "{before} KiB before, {after} after"
     );
 }
