@@ -271,6 +271,7 @@ fn operation(reader: &mut Reader<'_>) -> Operation {
         cleanup_interval: reader.secs("SANDBOXD_CLEANUP_INTERVAL"),
         max_workers: reader.whole("SANDBOXD_MAX_WORKERS"),
         max_connections: reader.whole("SANDBOXD_MAX_CONNECTIONS"),
+        max_body_bytes: reader.whole("SANDBOXD_MAX_BODY_BYTES"),
         events_per_session: reader.whole("SANDBOXD_EVENTS_PER_SESSION"),
         orphan_grace: reader.secs("SANDBOXD_ORPHAN_GRACE"),
         on_corrupt_store: reader.choice(

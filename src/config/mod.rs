@@ -79,6 +79,8 @@ pub struct Operation {
     pub max_workers: usize,
     /// Connections of clients at once; at least 1.
     pub max_connections: usize,
+    /// Bytes of request bodies held at once.
+    pub max_body_bytes: usize,
     /// Events kept of each session; at least 200.
     pub events_per_session: u64,
     /// How long a container of ours that no record explains is left alone.

@@ -1,6 +1,7 @@
 //! Builds the service out of its parts, starts them in order and stops them in
 //! reverse.
 
+mod descriptors;
 mod key;
 mod notify;
 mod rebuild;
@@ -295,8 +296,15 @@ async fn serve(
     control: Control,
     tasks: &mut Tasks,
 ) -> Result<(), Fatal> {
+    let operation = &config.operation;
+    let connections_max = descriptors::connections(descriptors::Wanted {
+        connections: operation.max_connections,
+        commands: config.policy.limits.max_running_commands,
+        calls: operation.max_workers,
+    });
     let settings = api::Settings {
-        connections_max: config.operation.max_connections,
+        connections_max,
+        body_bytes_max: operation.max_body_bytes,
         drain_timeout: config.operation.drain_timeout,
         ..api::Settings::default()
     };

@@ -174,6 +174,24 @@ impl Store {
         records
     }
 
+    /// Returns every record with its status, in the order of opening, as they were at one
+    /// moment.
+    pub fn entries(&self) -> Vec<(Arc<Record>, Option<Arc<Status>>)> {
+        let mirror = self.mirror();
+        // Both are in the order of the ids: one walk finds each status.
+        let mut statuses = mirror.statuses.iter().peekable();
+        let mut entries = Vec::with_capacity(mirror.records.len());
+        for (id, record) in &mirror.records {
+            while statuses.next_if(|(other, _)| *other < id).is_some() {}
+            let status = statuses.next_if(|(other, _)| *other == id);
+            let status = status.map(|(_, status)| Arc::clone(status));
+            entries.push((Arc::clone(record), status));
+        }
+        drop(mirror);
+        entries.sort_unstable_by_key(|(record, _)| record.spec.order);
+        entries
+    }
+
     /// Returns the status of a session.
     pub fn status(&self, id: &SessionId) -> Option<Arc<Status>> {
         self.mirror().statuses.get(id).map(Arc::clone)

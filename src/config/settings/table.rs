@@ -15,6 +15,8 @@ use crate::policy::valid::{CPU_SHARES_MAX, CPU_SHARES_MIN, PIDS_MAX};
 const COUNT_MAX: u64 = 1_000_000;
 /// The largest file that can be asked for: 1 TiB.
 const BYTES_MAX: u64 = 1 << 40;
+/// The bytes of the largest body that is accepted: 16 MiB.
+const BODY_BYTES_MIN: u64 = 16 << 20;
 /// The largest user number but the one that means nobody.
 const UID_MAX: u64 = 4_294_967_294;
 
@@ -453,8 +455,23 @@ pub const SETTINGS: &[Setting] = &[
         default: Is("1024"),
         group: Operation,
         doc: "Connections of clients at once.",
-        nuance: "Each takes a file descriptor: keep LimitNOFILE= well above it.",
+        nuance: "When all are taken, further ones wait for a second and are then refused with \
+            503. Each takes a file descriptor: where the limit of the process, which the \
+            daemon raises as far as it may, is too low for them and for the commands, fewer \
+            are served and the log says so.",
         example: "4096",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_BODY_BYTES",
+        kind: Whole(BODY_BYTES_MIN, BYTES_MAX),
+        default: Is("67108864"),
+        group: Operation,
+        doc: "Bytes of request bodies held at once, over all requests.",
+        nuance: "A body that does not fit beside the others is refused with 503; bodies of \
+            up to 16 KiB do not count. At least 16777216, the largest body. Reading bodies \
+            takes up to twice that in memory.",
+        example: "33554432",
         ..BASE
     },
     Setting {

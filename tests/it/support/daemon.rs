@@ -45,6 +45,8 @@ pub(crate) struct Daemon {
     port: u16,
     token: String,
     settings: Settings,
+    /// Shell commands that are run before the program, in its process.
+    before: String,
     child: Option<Child>,
     instances: BTreeSet<String>,
     /// The address of its engine, where that is not the one of all tests.
@@ -57,17 +59,23 @@ impl Daemon {
     /// In `settings`, `{{work}}` stands for its directory and `{{image}}` for the image
     /// of the tests. Panics when it does not come up; the end of its log is shown then.
     pub(crate) fn start(settings: &Settings) -> Self {
-        Self::prepared(settings, None)
+        Self::prepared(settings, ":", None)
     }
 
     /// Starts a daemon on an engine of the test's own, which has to outlive it.
     pub(crate) fn start_on(engine: &SecondEngine, settings: &Settings) -> Self {
         let mut settings = settings.clone();
         settings.insert("SANDBOXD_DOCKER_HOST".to_owned(), engine.host());
-        Self::prepared(&settings, Some(engine.host()))
+        Self::prepared(&settings, ":", Some(engine.host()))
     }
 
-    fn prepared(settings: &Settings, engine: Option<String>) -> Self {
+    /// Starts a daemon in a process that a shell has prepared by `before`, such as with
+    /// `ulimit`, and waits until it answers.
+    pub(crate) fn start_under(settings: &Settings, before: &str) -> Self {
+        Self::prepared(settings, before, None)
+    }
+
+    fn prepared(settings: &Settings, before: &str, engine: Option<String>) -> Self {
         docker::need_image();
         let dir = tempfile::Builder::new()
             .prefix("sandboxd-it-")
@@ -91,6 +99,7 @@ impl Daemon {
             token: uuid::Uuid::new_v4().simple().to_string(),
             dir,
             settings,
+            before: before.to_owned(),
             child: None,
             instances: BTreeSet::new(),
             engine,
@@ -181,7 +190,9 @@ impl Daemon {
             .append(true)
             .open(self.log_path())
             .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_sandboxd"))
+        let child = Command::new("/bin/sh")
+            .args(["-c", &format!("{}; exec \"$0\"", self.before)])
+            .arg(env!("CARGO_BIN_EXE_sandboxd"))
             .env_clear()
             .envs(inherited())
             .env("SANDBOXD_HOST", "127.0.0.1")

@@ -155,7 +155,8 @@ fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     String::from_utf8(line).map_err(|_| invalid("a header is not UTF-8"))
 }
 
-fn read_response(from: &mut impl BufRead) -> io::Result<Response> {
+/// Reads a whole reply.
+pub(crate) fn read_response(from: &mut impl BufRead) -> io::Result<Response> {
     let status_line = read_line(from)?;
     let status = status_line
         .strip_prefix("HTTP/1.1 ")
