@@ -40,6 +40,9 @@ _sandboxctl() {
             sandboxctl,purge)
                 cmd="sandboxctl__subcmd__purge"
                 ;;
+            sandboxctl,release)
+                cmd="sandboxctl__subcmd__release"
+                ;;
             sandboxctl,rm)
                 cmd="sandboxctl__subcmd__rm"
                 ;;
@@ -50,7 +53,7 @@ _sandboxctl() {
 
     case "${cmd}" in
         sandboxctl)
-            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec events rm purge health doctor"
+            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec events rm purge health doctor release"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -439,6 +442,51 @@ _sandboxctl() {
             ;;
         sandboxctl__subcmd__purge)
             opts="-y -o -h --close --yes --url --token-file --output --timeout --no-headers --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandboxctl__subcmd__release)
+            opts="-y -o -h --yes --url --token-file --output --timeout --no-headers --help store_rebuilt engine_changed"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -41,6 +41,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "rm" -d 'Close
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "purge" -d 'Remove everything that an id ever had: files, container, record and log'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "health" -d 'Tell how the service is'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "doctor" -d 'Check the service\'s invariants, and say what to do where one is broken'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "release" -d 'Let go of a hold, which `health` tells of'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l tenant -d 'Only the sessions of this tenant' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l state -d 'Only the sessions in this state' -r -f -a "running\t'Resident, or on its way there'
 hibernated\t'Asleep'"
@@ -123,3 +124,11 @@ json\t'As the API has it'"
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -s y -l yes -d 'Do not ask'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -191,6 +191,23 @@ json\:"As the API has it"))' \
 '--help[Print help (see more with '\''--help'\'')]' \
 && ret=0
 ;;
+(release)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'-y[Do not ask]' \
+'--yes[Do not ask]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':name -- The hold:(store_rebuilt engine_changed)' \
+&& ret=0
+;;
         esac
     ;;
 esac
@@ -208,6 +225,7 @@ _sandboxctl_commands() {
 'purge:Remove everything that an id ever had\: files, container, record and log' \
 'health:Tell how the service is' \
 'doctor:Check the service'\''s invariants, and say what to do where one is broken' \
+'release:Let go of a hold, which \`health\` tells of' \
     )
     _describe -t commands 'sandboxctl commands' commands "$@"
 }
@@ -250,6 +268,11 @@ _sandboxctl__subcmd__open_commands() {
 _sandboxctl__subcmd__purge_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl purge commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__release_commands] )) ||
+_sandboxctl__subcmd__release_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl release commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__rm_commands] )) ||
 _sandboxctl__subcmd__rm_commands() {

@@ -113,6 +113,21 @@ wait_for_engine() {
   done
 }
 
+# A library by which a test sets the wall clock of one process, and of no other.
+need_faketime() {
+  local found=(/usr/lib/*/faketime/libfaketimeMT.so.1)
+  [ -e "${found[0]}" ] || install_packages libfaketime
+}
+
+# What the tests make an engine of their own with, which they may kill.
+need_second_engine() {
+  have dockerd && have containerd || install_packages docker.io
+  have docker-init || have tini || install_packages tini
+  have mkfs.ext4 || install_packages e2fsprogs
+  have unshare && have nsenter || install_packages util-linux
+  [ "$(id -u)" = 0 ] || say "some tests start a Docker engine of their own and kill it: they need root, and fail without"
+}
+
 is_static() { ! ldd "$1" >/dev/null 2>&1; }
 
 # The image of the tests: a static busybox and nothing else, so no registry is needed.
@@ -182,9 +197,9 @@ containers_under() {
 }
 
 # What the tests of faults need beyond an engine: strace ends a process at a chosen system
-# call, faketime steps its clock, mkfs makes the small disks that are filled.
+# call, and the rest steps clocks and runs an engine that may be killed.
 need_fault_tools() {
   need_command strace strace
-  need_command faketime faketime
-  need_command mkfs.ext4 e2fsprogs
+  need_faketime
+  need_second_engine
 }

@@ -41,6 +41,11 @@ impl Anyone {
     pub(super) fn health(&self) -> ServiceHealth {
         self.control.health()
     }
+
+    /// Tells whether it does its work.
+    pub(super) fn is_ready(&self) -> bool {
+        self.control.is_ready()
+    }
 }
 
 /// A holder of the service token.

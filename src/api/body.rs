@@ -3,40 +3,67 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
 use crate::api::error::Failure;
 use crate::api::json::{Json, echo_text};
+use crate::api::room::{BodyRoom, Share, capacity};
 use crate::api::validate;
 
 /// Bytes of the largest JSON body.
 pub(super) const JSON_BODY_BYTES_MAX: usize = 16 << 20;
 /// The longest that a body may stand still.
 pub(super) const BODY_IDLE_MAX: Duration = Duration::from_secs(15);
+/// The longest that a body may take, since it holds its share of the room meanwhile.
+const BODY_TIME_MAX: Duration = Duration::from_mins(2);
+/// Bytes of a refused body that are read and dropped, so that its sender gets to the reply.
+const DROPPED_BYTES_MAX: usize = JSON_BODY_BYTES_MAX;
+/// How long a refused body is read and dropped.
+const DROP_TIME_MAX: Duration = BODY_IDLE_MAX;
 
 /// A JSON body as it arrived: UTF-8, not yet parsed.
 #[derive(Debug)]
 pub(super) struct JsonText {
     text: String,
     form: bool,
+    /// Held for as long as the text.
+    share: Share,
 }
 
 impl JsonText {
     /// Reads the body of a request to its end.
     ///
     /// # Errors
-    /// The body is too large, too slow, breaks off or is not UTF-8.
+    /// The body is too large, too slow, breaks off or is not UTF-8, or other bodies take
+    /// all the room there is.
     pub(super) async fn read(request: Request<Body>) -> Result<Self, Failure> {
-        let (parts, body) = request.into_parts();
-        let bytes = read_bounded(&parts.headers, body, JSON_BODY_BYTES_MAX).await?;
+        let (parts, mut body) = request.into_parts();
+        let room = parts.extensions.get::<BodyRoom>().cloned();
+        let mut share = room.unwrap_or_default().share();
+        let read = read_bounded(&parts.headers, &mut body, &mut share);
+        let read = timeout(BODY_TIME_MAX, read).await;
+        let bytes = match read.unwrap_or(Err(Failure::SlowBody)) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                drop(share);
+                drop_rest(&parts.headers, body, &failure).await;
+                return Err(failure);
+            }
+        };
         let text = String::from_utf8(bytes).map_err(|_| Failure::UnreadableBody)?;
         Ok(Self {
             text,
             form: is_form(&parts.headers),
+            share,
         })
+    }
+
+    /// Drops the text and hands on its share, for what was made of it and is as large.
+    pub(super) fn into_share(self) -> Share {
+        self.share
     }
 
     /// Parses the body.
@@ -64,11 +91,15 @@ fn is_form(headers: &HeaderMap) -> bool {
 }
 
 /// Collects a body, counting its bytes as they arrive.
+///
+/// Where the length is announced its share is taken before the first byte, so that of
+/// bodies that do not fit together some are read to their end, and not all to their half.
 async fn read_bounded(
     headers: &HeaderMap,
-    mut body: Body,
-    bytes_max: usize,
+    body: &mut Body,
+    share: &mut Share,
 ) -> Result<Vec<u8>, Failure> {
+    let bytes_max = JSON_BODY_BYTES_MAX;
     // Hyper has checked the header: where it is there, it is a number.
     let announced = headers
         .get(CONTENT_LENGTH)
@@ -76,7 +107,8 @@ async fn read_bounded(
     if announced.is_some_and(|bytes| bytes_max < bytes) {
         return Err(Failure::TooLarge(bytes_max));
     }
-    let mut bytes = Vec::new();
+    share.grow_to(announced.unwrap_or(0))?;
+    let mut bytes = Vec::with_capacity(capacity(announced.unwrap_or(0)));
     loop {
         let frame = timeout(BODY_IDLE_MAX, body.frame())
             .await
@@ -89,9 +121,36 @@ async fn read_bounded(
             if bytes_max - bytes.len() < data.len() {
                 return Err(Failure::TooLarge(bytes_max));
             }
+            let length = bytes.len() + data.len();
+            share.grow_to(length)?;
+            if bytes.capacity() < capacity(length) {
+                bytes.reserve(capacity(length) - bytes.len());
+            }
             bytes.extend_from_slice(data);
         }
     }
+}
+
+/// Reads on for a while after a body was refused for its size.
+///
+/// The socket of a client that is still sending would be reset with the reply in it.
+async fn drop_rest(headers: &HeaderMap, mut body: Body, failure: &Failure) {
+    let is_for_size = matches!(failure, Failure::TooLarge(_) | Failure::NoBodyRoom { .. });
+    // Who asks before sending has not sent anything.
+    if !is_for_size || headers.contains_key(EXPECT) {
+        return;
+    }
+    let dropping = async {
+        let mut dropped = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            dropped += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if DROPPED_BYTES_MAX < dropped {
+                return;
+            }
+        }
+    };
+    // Late is as good as read: it was for the client alone.
+    drop(timeout(DROP_TIME_MAX, dropping).await);
 }
 
 #[cfg(test)]
@@ -159,6 +218,59 @@ mod tests {
         let endless = stream::repeat(chunk).map(Ok::<_, std::io::Error>);
         let read = JsonText::read(request("application/json", Body::from_stream(endless))).await;
         assert_eq!(read.unwrap_err(), Failure::TooLarge(JSON_BODY_BYTES_MAX));
+    }
+
+    #[tokio::test]
+    async fn a_body_without_room_is_refused_and_read_past_whatever_its_length_says() {
+        const PIECE: &[u8] = &[b' '; 20_000];
+        let room = BodyRoom::new(JSON_BODY_BYTES_MAX);
+        let mut others = room.share();
+        let left = 50_000;
+        others.grow_to(JSON_BODY_BYTES_MAX - left).unwrap();
+        let limit = u64::try_from(JSON_BODY_BYTES_MAX).unwrap();
+        for (announced, used) in [(true, limit - 50_000), (false, limit - 10_000)] {
+            let seen = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+            let count = std::sync::Arc::clone(&seen);
+            let pieces = stream::iter([PIECE; 3]).map(move |piece| {
+                count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok::<_, std::io::Error>(Bytes::from_static(piece))
+            });
+            let mut request = request("application/json", Body::from_stream(pieces));
+            request.extensions_mut().insert(room.clone());
+            if announced {
+                request.headers_mut().insert(CONTENT_LENGTH, 60_000.into());
+            }
+            assert_eq!(
+                JsonText::read(request).await.unwrap_err(),
+                Failure::NoBodyRoom { limit, used }
+            );
+            assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 3);
+        }
+        let mut fits = request("application/json", PIECE);
+        fits.extensions_mut().insert(room.clone());
+        let read = JsonText::read(fits).await.unwrap();
+        assert_eq!(room.share().grow_to(left - PIECE.len()), Ok(()));
+        assert!(room.share().grow_to(left - PIECE.len() + 1).is_err());
+        drop((read, others));
+        assert_eq!(room.share().grow_to(JSON_BODY_BYTES_MAX), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_drips_is_given_up_with_its_share() {
+        let drips = stream::repeat(()).then(|()| async {
+            tokio::time::sleep(BODY_IDLE_MAX / 2).await;
+            Ok::<_, std::io::Error>(Bytes::from(" "))
+        });
+        let room = BodyRoom::new(JSON_BODY_BYTES_MAX);
+        let mut request = request("application/json", Body::from_stream(drips));
+        request.extensions_mut().insert(room.clone());
+        let began = tokio::time::Instant::now();
+        assert_eq!(
+            JsonText::read(request).await.unwrap_err(),
+            Failure::SlowBody
+        );
+        assert_eq!(began.elapsed(), BODY_TIME_MAX);
+        assert_eq!(room.share().grow_to(JSON_BODY_BYTES_MAX), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

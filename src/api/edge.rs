@@ -14,6 +14,7 @@ use tower::Service as _;
 use tracing::{Instrument as _, Span, debug, debug_span, error, field, info, info_span, warn};
 
 use crate::api::error::Failure;
+use crate::api::room::BodyRoom;
 use crate::api::routes::{self, Noise, Route, Target};
 use crate::control::Control;
 use crate::id::{RequestId, SessionId};
@@ -26,14 +27,16 @@ pub(super) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-requ
 pub(super) struct Edge {
     table: &'static [Route],
     router: Router,
+    room: BodyRoom,
 }
 
 impl Edge {
-    /// Puts a service behind the routes of a table.
-    pub(super) fn new(table: &'static [Route], control: Control) -> Self {
+    /// Puts a service behind the routes of a table, with room for the bodies of requests.
+    pub(super) fn new(table: &'static [Route], control: Control, room: BodyRoom) -> Self {
         Self {
             table,
             router: routes::router(table, control),
+            room,
         }
     }
 
@@ -78,6 +81,7 @@ impl Edge {
         };
         request.extensions_mut().insert(captures);
         request.extensions_mut().insert(request_id.clone());
+        request.extensions_mut().insert(self.room.clone());
         let mut router = self.router.clone();
         let handled = AssertUnwindSafe(router.call(request)).catch_unwind().await;
         match handled {

@@ -12,7 +12,7 @@ use axum::response::IntoResponse;
 
 use crate::control::Refusal;
 use crate::id::RequestId;
-use crate::wire::error::{Detail, ErrorBody, FieldError};
+use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError};
 
 /// Why a request got no answer of its route.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,18 @@ pub(super) enum Failure {
     SlowBody,
     /// The body has more bytes than this.
     TooLarge(usize),
+    /// Other bodies take all the room there is.
+    NoBodyRoom {
+        /// Bytes of bodies that are held at once.
+        limit: u64,
+        /// Bytes that are held.
+        used: u64,
+    },
+    /// All connections that there may be are taken.
+    NoConnection {
+        /// The ceiling of connections.
+        limit: u64,
+    },
     /// There is no such path.
     NoRoute,
     /// The path has other methods: these.
@@ -73,6 +85,12 @@ impl Failure {
             Self::UnreadableBody => (StatusCode::BAD_REQUEST, "unreadable_body", Never),
             Self::SlowBody => (StatusCode::REQUEST_TIMEOUT, "slow_body", After(1)),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", Never),
+            Self::NoBodyRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, "body_ceiling", After(2)),
+            Self::NoConnection { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "connection_ceiling",
+                After(2),
+            ),
             Self::NoRoute => (StatusCode::NOT_FOUND, "no_route", Never),
             Self::OtherMethod(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", Never),
             Self::BadHost => (StatusCode::BAD_REQUEST, "bad_host", Never),
@@ -93,6 +111,16 @@ impl Failure {
             Self::TooLarge(bytes_max) => {
                 return Cow::Owned(format!("The body is over {bytes_max} bytes"));
             }
+            Self::NoBodyRoom { limit, used } => {
+                return Cow::Owned(format!(
+                    "Request bodies hold {used} of {limit} bytes. Try again shortly, or with a smaller body."
+                ));
+            }
+            Self::NoConnection { limit } => {
+                return Cow::Owned(format!(
+                    "All {limit} connections are taken. Close those that are idle, or try again shortly."
+                ));
+            }
             Self::Invalid(_) => "Fields of the request are not valid",
             Self::Unauthorized => "Invalid or missing sandbox token",
             Self::UnreadableBody => "There was an error parsing the body",
@@ -104,6 +132,31 @@ impl Failure {
             Self::Panicked => "Internal Server Error",
         };
         Cow::Borrowed(text)
+    }
+
+    /// Returns the ceiling that refused, if one did.
+    fn ceiling(&self) -> Option<Ceiling> {
+        let (name, limit, used) = match self {
+            Self::Refused(refusal) => return refusal.ceiling(),
+            Self::NoBodyRoom { limit, used } => ("max_body_bytes", *limit, *used),
+            Self::NoConnection { limit } => ("max_connections", *limit, *limit),
+            Self::Unauthorized
+            | Self::Invalid(_)
+            | Self::UnreadableBody
+            | Self::SlowBody
+            | Self::TooLarge(_)
+            | Self::NoRoute
+            | Self::OtherMethod(_)
+            | Self::BadHost
+            | Self::Encoded
+            | Self::Panicked => return None,
+        };
+        Some(Ceiling {
+            name: name.to_owned(),
+            limit,
+            used,
+            scope: "service".to_owned(),
+        })
     }
 
     fn detail(self) -> Detail {
@@ -120,10 +173,7 @@ impl Failure {
             Self::OtherMethod(methods) => Some(methods.clone()),
             _ => None,
         };
-        let ceiling = match &self {
-            Self::Refused(refusal) => refusal.ceiling(),
-            _ => None,
-        };
+        let ceiling = self.ceiling();
         let body = ErrorBody {
             detail: self.detail(),
             code: code.to_owned(),
@@ -165,6 +215,7 @@ fn refusal_row(refusal: &Refusal) -> Row {
         Refusal::AttachWithoutId => (StatusCode::BAD_REQUEST, "attach_without_id", Never),
         Refusal::NothingToAttach(_) => (StatusCode::NOT_FOUND, "nothing_to_attach", Never),
         Refusal::NoSession(_) => (StatusCode::NOT_FOUND, "no_session", Never),
+        Refusal::NoHold(_) => (StatusCode::NOT_FOUND, "no_hold", Never),
         Refusal::Exists(_) => (StatusCode::CONFLICT, "session_exists", Never),
         Refusal::Opening(_) => (StatusCode::CONFLICT, "session_opening", After(1)),
         Refusal::Closing(_) => (StatusCode::CONFLICT, "session_closing", After(1)),
@@ -244,6 +295,7 @@ mod tests {
             (400, Refusal::AttachWithoutId),
             (404, Refusal::NothingToAttach(id())),
             (404, Refusal::NoSession(id())),
+            (404, Refusal::NoHold(text())),
             (409, Refusal::Exists(id())),
             (409, Refusal::Opening(id())),
             (409, Refusal::Closing(id())),
@@ -310,6 +362,8 @@ mod tests {
             Failure::UnreadableBody,
             Failure::SlowBody,
             Failure::TooLarge(1),
+            Failure::NoBodyRoom { limit: 1, used: 1 },
+            Failure::NoConnection { limit: 1 },
             Failure::NoRoute,
             Failure::OtherMethod(HeaderValue::from_static("GET")),
             Failure::BadHost,

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::api::room::capacity;
+
 /// Arrays and objects within one another.
 pub(super) const DEPTH_MAX: usize = 128;
 /// Bytes of an offending value that an error reply shows whole.
@@ -128,7 +130,7 @@ fn unescape(inner: &str) -> Result<Cow<'_, str>, LoneSurrogate> {
         return Ok(Cow::Borrowed(inner));
     };
     let (plain, escaped) = inner.split_at(first);
-    let mut text = String::with_capacity(inner.len());
+    let mut text = String::with_capacity(capacity(inner.len()));
     text.push_str(plain);
     let mut rest = escaped.chars();
     while let Some(c) = rest.next() {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::body::JSON_BODY_BYTES_MAX;
 use crate::api::edge::Edge;
+use crate::api::room::BodyRoom;
 use crate::api::routes::{Access, Route, TABLE};
 use crate::control::Control;
 use crate::control::testing::without_engine;
@@ -32,7 +33,7 @@ impl Answer {
 }
 
 async fn answer(request: Request<Body>) -> Answer {
-    let edge = Edge::new(TABLE, control());
+    let edge = Edge::new(TABLE, control(), BodyRoom::default());
     let (parts, body) = edge.answer(request).await.into_parts();
     Answer {
         status: parts.status,

@@ -1,6 +1,6 @@
 //! The HTTP edge: a route table, callers, bounded bodies and our own accept loop.
 //!
-//! A request passes `server` (connections), `edge` (its id, checks that all share),
+//! A request passes `server` (connections; `shed` turns away those without room), `edge` (its id, checks that all share),
 //! `routes` (where it leads), `auth` (who calls), `body` and `validate` (what is
 //! asked), and `sessions` and its like, which call [`crate::control`]; `error` words
 //! what went wrong.
@@ -10,15 +10,18 @@ mod body;
 mod docs;
 mod edge;
 mod error;
+mod holds;
 mod json;
 mod openapi;
 mod pace;
 mod query;
 mod reply;
+mod room;
 mod routes;
 mod server;
 mod service;
 mod sessions;
+mod shed;
 mod validate;
 mod workspaces;
 
@@ -26,3 +29,4 @@ mod workspaces;
 mod laws;
 
 pub use server::{Drained, Settings, serve};
+pub(crate) use shed::SHED_MAX;

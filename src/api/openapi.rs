@@ -233,6 +233,17 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
         ],
         &[],
     ),
+    ("HoldList", &[("holds", Of::Listed("HoldInfo"))], &[]),
+    (
+        "HoldInfo",
+        &[
+            ("name", Of::Text),
+            ("since", Of::Number),
+            ("detail", Of::Text),
+            ("remedy", Of::Text),
+        ],
+        &[],
+    ),
     (
         "CreateSessionRequest",
         &[],

@@ -11,6 +11,13 @@ pub(super) fn json(value: &impl Serialize) -> Response<Body> {
     typed("application/json", bytes.into())
 }
 
+/// Writes a value that takes about so many bytes, which are not moved as they grow.
+pub(super) fn long_json(value: &impl Serialize, about: usize) -> Response<Body> {
+    let mut bytes = Vec::with_capacity(about);
+    serde_json::to_writer(&mut bytes, value).expect("wire types have only text keys");
+    typed("application/json", bytes.into())
+}
+
 /// Writes bytes of a type.
 pub(super) fn typed(content_type: &'static str, body: Body) -> Response<Body> {
     let mut reply = Response::new(body);

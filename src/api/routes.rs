@@ -10,7 +10,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use percent_encoding::percent_decode_str;
 
 use crate::api::auth::Guarded;
-use crate::api::{service, sessions, workspaces};
+use crate::api::{holds, service, sessions, workspaces};
 use crate::control::Control;
 
 /// All routes, in the order in which people read about them.
@@ -29,7 +29,7 @@ pub(super) static TABLE: &[Route] = &[
     Route::new(
         Verb::Get,
         "/readyz",
-        "Tells whether the service can do its work: 503 when it is degraded",
+        "Tells whether the service can do its work: 503 when the engine or the store cannot",
         |verb| on(verb, service::ready),
     )
     .public()
@@ -119,6 +119,17 @@ pub(super) static TABLE: &[Route] = &[
         |verb| on(verb, workspaces::purge),
     )
     .query(workspaces::PURGE_QUERY)
+    .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/holds",
+        "Lists what holds the service back from acting on its own",
+        |verb| on(verb, holds::list),
+    )
+    .answers("HoldList"),
+    Route::new(Verb::Delete, "/holds/{name}", "Lets go of a hold", |verb| {
+        on(verb, holds::release)
+    })
     .answers_nothing(),
 ];
 

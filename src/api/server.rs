@@ -15,13 +15,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use crate::api::edge::Edge;
 use crate::api::pace::{Limits, Pace, Paced};
+use crate::api::room::BodyRoom;
 use crate::api::routes::TABLE;
+use crate::api::shed::{SHED_MAX, turn_away};
 use crate::control::Control;
 
 /// Headers of one request.
@@ -36,8 +38,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Bounds of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Connections open at once; further ones wait in the backlog. At least 1.
+    /// Connections open at once, at least 1; further ones wait in the backlog, and are
+    /// turned away once there has been no room for a while.
     pub connections_max: usize,
+    /// How long all connections are taken before further ones are turned away.
+    pub full_timeout: Duration,
+    /// Bytes of request bodies held at once, at least those of the largest body.
+    pub body_bytes_max: usize,
     /// From the first byte of a request, or the start of a connection, to the end of the headers.
     pub header_timeout: Duration,
     /// Between two requests on one connection.
@@ -52,6 +59,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             connections_max: 1024,
+            full_timeout: Duration::from_secs(1),
+            body_bytes_max: 64 << 20,
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_mins(1),
             unread_timeout: Duration::from_mins(1),
@@ -78,7 +87,8 @@ pub async fn serve(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
-    let edge = Arc::new(Edge::new(TABLE, control));
+    let room = BodyRoom::new(settings.body_bytes_max);
+    let edge = Arc::new(Edge::new(TABLE, control, room));
     serve_edge(listener, edge, settings, shutdown).await
 }
 
@@ -93,6 +103,9 @@ pub(super) async fn serve_edge(
     let connections_max = settings.connections_max.clamp(1, Semaphore::MAX_PERMITS);
     let door = Door {
         room: Arc::new(Semaphore::new(connections_max)),
+        connections_max,
+        full_timeout: settings.full_timeout,
+        shedding: Arc::new(Semaphore::new(SHED_MAX)),
         limits: Limits {
             heading: settings.header_timeout,
             waiting: settings.idle_timeout,
@@ -103,13 +116,24 @@ pub(super) async fn serve_edge(
     };
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
+    let mut full_since = None;
     loop {
         tokio::select! {
             biased;
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => note(ended),
-            (stream, permit) = door.admit(&listener) => {
-                connections.spawn(door.connection(stream, permit));
+            guest = door.admit(&listener, &mut full_since) => {
+                match guest {
+                    Guest::Welcome(stream, permit) => {
+                        connections.spawn(door.connection(stream, permit));
+                    }
+                    Guest::Surplus(stream, permit) => {
+                        connections.spawn(async move {
+                            let _permit = permit;
+                            turn_away(stream, connections_max).await;
+                        });
+                    }
+                }
             }
         }
     }
@@ -136,27 +160,44 @@ pub(super) async fn serve_edge(
 /// What every connection is served with.
 struct Door {
     room: Arc<Semaphore>,
+    connections_max: usize,
+    full_timeout: Duration,
+    /// Places for those that are turned away.
+    shedding: Arc<Semaphore>,
     limits: Limits,
     stop: CancellationToken,
     edge: Arc<Edge>,
 }
 
+/// Who came, with the place that it takes.
+enum Guest {
+    /// To be served.
+    Welcome(TcpStream, OwnedSemaphorePermit),
+    /// To be turned away.
+    Surplus(TcpStream, OwnedSemaphorePermit),
+}
+
 impl Door {
-    /// Waits for room and then for a connection.
-    async fn admit(&self, listener: &TcpListener) -> (TcpStream, OwnedSemaphorePermit) {
-        let permit = Arc::clone(&self.room)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => return (stream, permit),
-                // The client was gone before we came; the next one need not wait.
-                Err(cause) if is_of_client(&cause) => debug!(%cause, "a connection broke off"),
-                Err(cause) => {
-                    warn!(%cause, "failed to accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
+    /// Waits for room and then for a connection, or for one without room.
+    ///
+    /// A short rush waits in the backlog. `full_since` is carried from guest to guest:
+    /// where there has been no room for long, nobody waits any more.
+    async fn admit(&self, listener: &TcpListener, full_since: &mut Option<Instant>) -> Guest {
+        let began = *full_since.get_or_insert_with(Instant::now);
+        let turning_away = async {
+            sleep_until(began + self.full_timeout).await;
+            let permit = place(&self.shedding).await;
+            (accept(listener).await, permit)
+        };
+        tokio::select! {
+            biased;
+            permit = place(&self.room) => {
+                *full_since = None;
+                Guest::Welcome(accept(listener).await, permit)
+            }
+            (stream, permit) = turning_away => {
+                debug!(connections_max = self.connections_max, "a connection is turned away");
+                Guest::Surplus(stream, permit)
             }
         }
     }
@@ -195,6 +236,26 @@ impl Door {
             };
             if let Err(cause) = ended {
                 debug!(%cause, "a connection broke off");
+            }
+        }
+    }
+}
+
+async fn place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let permit = Arc::clone(places).acquire_owned().await;
+    permit.expect("the semaphore is never closed")
+}
+
+/// Accepts the next connection, however often that fails.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            // The client was gone before we came; the next one need not wait.
+            Err(cause) if is_of_client(&cause) => debug!(%cause, "a connection broke off"),
+            Err(cause) => {
+                warn!(%cause, "failed to accept a connection");
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -268,6 +329,8 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             connections_max: 16,
+            full_timeout: LONG,
+            body_bytes_max: 0,
             header_timeout: LONG,
             idle_timeout: LONG,
             unread_timeout: LONG,
@@ -285,7 +348,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let edge = Arc::new(Edge::new(TEST_TABLE, control()));
+        let edge = Arc::new(Edge::new(TEST_TABLE, control(), BodyRoom::default()));
         let ended = tokio::spawn(serve_edge(listener, edge, settings, async {
             stopped.await.unwrap_or_default();
         }));
@@ -342,7 +405,7 @@ mod tests {
             ..settings()
         })
         .await;
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let stream = served.send("GET /fa").await;
         assert_eq!(rest(stream).await, "");
         assert!(SHORT <= began.elapsed());
@@ -379,6 +442,45 @@ mod tests {
         assert!(early.is_err(), "the second connection is not served yet");
         drop(first);
         assert!(some(&mut second).await.ends_with("fast"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_waited_in_vain_is_told_so_and_the_next_ones_at_once() {
+        let served = served(Settings {
+            connections_max: 1,
+            full_timeout: SHORT,
+            ..settings()
+        })
+        .await;
+        let mut first = served.send(&get("/fast")).await;
+        some(&mut first).await;
+        for _ in 0..2 * SHED_MAX {
+            let reply = rest(served.send(&get("/fast")).await).await;
+            let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 503 "), "{reply}");
+            assert!(head.contains("\r\nretry-after: "), "{reply}");
+            assert!(head.contains("\r\nx-request-id: "), "{reply}");
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(body["code"], "connection_ceiling");
+            assert_eq!(
+                body["ceiling"],
+                serde_json::json!({"name": "max_connections", "limit": 1, "used": 1, "scope": "service"})
+            );
+        }
+        // One that has a place keeps it, and the place is taken again once it is free.
+        first.write_all(get("/fast").as_bytes()).await.unwrap();
+        assert!(some(&mut first).await.ends_with("fast"));
+        drop(first);
+        // The place is free a moment after the end of its connection was seen.
+        let answered = async {
+            loop {
+                let reply = some(&mut served.send(&get("/fast")).await).await;
+                if reply.ends_with("fast") {
+                    return;
+                }
+            }
+        };
+        timeout(LONG, answered).await.unwrap();
     }
 
     #[tokio::test]

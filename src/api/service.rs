@@ -36,9 +36,8 @@ pub(super) async fn health(caller: Anyone) -> Response<Body> {
 }
 
 pub(super) async fn ready(caller: Anyone) -> Response<Body> {
-    let health = caller.health();
-    let mut answer = reply::json(&health);
-    if health.status != "ok" {
+    let mut answer = reply::json(&caller.health());
+    if !caller.is_ready() {
         *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         let again = retry_after(READY_AGAIN_SECS);
         answer.headers_mut().insert(RETRY_AFTER, again);

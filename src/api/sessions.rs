@@ -12,12 +12,14 @@ use crate::api::error::Failure;
 use crate::api::routes::{Param, ParamKind};
 use crate::api::validate::{self, Form};
 use crate::api::{query, reply};
-use crate::control::request::{Attach, Events, Exec, List, Open, Sampling};
+use crate::control::request::{Attach, COMMAND_BYTES_MAX, Events, Exec, List, Open, Sampling};
 use crate::id::RequestId;
 use crate::session::record::Purge;
 
 /// Sessions or events of the largest page.
 const PAGE_MAX: u64 = 1000;
+/// What a session of a listing takes, with some to spare.
+const LINE_BYTES: usize = 512;
 /// The states by which a listing can be narrowed.
 const STATES: &[&str] = &["running", "hibernated"];
 
@@ -108,7 +110,8 @@ fn read_open(body: &JsonText) -> Result<Open, Failure> {
 pub(super) async fn list(caller: ServiceCaller, uri: Uri) -> Result<Response<Body>, Failure> {
     let list = read_list(uri.query().unwrap_or_default())?;
     let listed = caller.control().list(list).await?;
-    Ok(reply::json(&listed))
+    let about = LINE_BYTES * (listed.sessions.len() + 1);
+    Ok(reply::long_json(&listed, about))
 }
 
 fn read_list(text: &str) -> Result<List, Failure> {
@@ -172,8 +175,10 @@ pub(super) async fn exec(
     let request_id = request_id(&request);
     let body = JsonText::read(request).await?;
     let exec = caller.checked(read_exec(&body, request_id)).await?;
-    // The body is as large as the command: it need not lie here while that runs.
-    drop(body);
+    // The body is as large as the command: it need not lie here while that runs. A
+    // command that is too long to run keeps its share until that is said.
+    let share = body.into_share();
+    let _share = (COMMAND_BYTES_MAX < exec.command.len()).then_some(share);
     let ended = caller.control().exec(caller.id(), exec).await?;
     Ok(reply::json(&ended))
 }

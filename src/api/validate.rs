@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::error::Failure;
 use crate::api::json::{Json, Kind, echo_text};
+use crate::api::room::capacity;
 use crate::id::{NAME_PATTERN, SessionId, Tenant};
 use crate::wire::error::FieldError;
 
@@ -256,7 +257,12 @@ pub(super) fn text(given: &Given<'_>) -> Result<String, Fault> {
     match given {
         Given::Text(text) => Ok(text.clone().into_owned()),
         Given::Json(json) => match json.text() {
-            Some(Ok(text)) => Ok(text.into_owned()),
+            Some(Ok(Cow::Owned(text))) => Ok(text),
+            Some(Ok(Cow::Borrowed(text))) => {
+                let mut owned = String::with_capacity(capacity(text.len()));
+                owned.push_str(text);
+                Ok(owned)
+            }
             Some(Err(_)) => Err(Fault::plain(
                 "string_unicode",
                 "Input should be a valid string, unable to parse raw data as a unicode string",

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
 use crate::id::{Alias, SessionId, Tenant};
+use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT};
 
 /// Ids that one command takes.
 pub const IDS_MAX: usize = 1_000;
@@ -65,6 +66,13 @@ Exit status:
   0  nothing is broken
   1  something is, such as a store and an engine that disagree
   7  something could not be seen, or the service is unreachable";
+const RELEASE_AFTER_HELP: &str = "\
+Holds:
+  store_rebuilt   the store was lost, and its records were made anew; nothing
+                  is reaped, expired or swept until this is released
+  engine_changed  another engine answers than the one with the sandboxes;
+                  releasing it accepts that engine, on which sessions start
+                  anew with their workspaces";
 
 /// Operate sandboxes through the API of sandboxd.
 #[derive(Clone, Debug, Parser)]
@@ -177,6 +185,9 @@ pub enum Verb {
     /// Check the service's invariants, and say what to do where one is broken
     #[command(after_long_help = DOCTOR_AFTER_HELP)]
     Doctor,
+    /// Let go of a hold, which `health` tells of
+    #[command(after_long_help = RELEASE_AFTER_HELP)]
+    Release(Release),
 }
 
 /// The arguments of `ls`.
@@ -364,6 +375,18 @@ impl PurgeIds {
             CloseFirst::No
         }
     }
+}
+
+/// The arguments of `release`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Release {
+    /// The hold
+    #[arg(value_name = "NAME", value_parser = [STORE_REBUILT, ENGINE_CHANGED])]
+    pub name: String,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 fn usage(asked: bool) -> Usage {

@@ -140,6 +140,9 @@ fn refusal_hint(status: u16, body: &ErrorBody, verb: &Verb, token: TokenGiven) -
                 a session's token ends with its session"
                 .to_owned(),
         },
+        (Exit::NOT_FOUND, Verb::Release(_)) => {
+            "sandboxctl health shows the holds that stand".to_owned()
+        }
         (Exit::NOT_FOUND, _) => "sandboxctl ls shows the sessions that are open".to_owned(),
         (Exit::CONFLICT, Verb::Open(_)) => "--reuse attaches to a session that is open".to_owned(),
         (Exit::CONFLICT, Verb::Purge(_)) => "--close closes a session that is open".to_owned(),

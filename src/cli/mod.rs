@@ -12,6 +12,7 @@ mod exec;
 mod exit;
 mod failure;
 mod health;
+mod holds;
 mod printer;
 mod removal;
 mod run;

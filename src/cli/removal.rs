@@ -42,7 +42,8 @@ pub(super) async fn purge(
     each(printer, &args.ids, async |id| client.purge(id, close).await).await
 }
 
-fn confirm(printer: &mut Printer<'_>, question: &str) -> Result<(), Failure> {
+/// Has somebody say yes, or fails.
+pub(super) fn confirm(printer: &mut Printer<'_>, question: &str) -> Result<(), Failure> {
     match printer.ask(question)? {
         Answer::Yes => Ok(()),
         Answer::No => Err(Failure::Declined),

@@ -4,7 +4,7 @@ use super::args::{Args, Global, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{doctor, events, exec, health, removal, sessions, token};
+use super::{doctor, events, exec, health, holds, removal, sessions, token};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -47,7 +47,8 @@ pub async fn run(
                 | Verb::Rm(_)
                 | Verb::Purge(_)
                 | Verb::Health
-                | Verb::Doctor => failure.exit(),
+                | Verb::Doctor
+                | Verb::Release(_) => failure.exit(),
             }
         }
     }
@@ -104,5 +105,6 @@ async fn act(
         Verb::Purge(purge) => removal::purge(client, printer, purge).await,
         Verb::Health => health::health(client, printer).await,
         Verb::Doctor => doctor::doctor(client, printer).await,
+        Verb::Release(release) => holds::release(client, printer, release).await,
     }
 }

@@ -19,6 +19,7 @@ use crate::secret::Secret;
 use crate::wire::doctor::DoctorReport;
 use crate::wire::events::SessionEvents;
 use crate::wire::exec::{ExecRequest, ExecResponse};
+use crate::wire::holds::HoldList;
 use crate::wire::service::{ServiceHealth, ServiceIndex, ServicePolicy};
 use crate::wire::sessions::{CreateSessionRequest, SessionCreated, SessionInfo, SessionList};
 
@@ -226,6 +227,16 @@ impl Client {
             CloseFirst::Yes => query.add("close", Some("true")),
         }
         self.delete(query.after(&format!("/workspaces/{id}"))).await
+    }
+
+    /// Lists what holds the service back from acting on its own.
+    pub async fn holds(&self) -> Result<HoldList, Error> {
+        self.json(self.get("/holds".to_owned())).await
+    }
+
+    /// Lets go of a hold, one of those in [`crate::wire::holds`].
+    pub async fn release(&self, name: &str) -> Result<(), Error> {
+        self.delete(format!("/holds/{name}")).await
     }
 
     /// Runs a command and waits for its end; wakes the session where it sleeps.

@@ -23,8 +23,12 @@ Files: STATE_DIR/store holds sessions and their events, STATE_DIR/token.key the 
 key of all session tokens, STATE_DIR/LOCK the number of the daemon that runs. \
 WORKSPACE_ROOT/ID/workspace holds the files of a session.
 
+STATE_DIR/store.corrupt-DATE is a store that was lost: its sessions were made anew \
+from their workspaces and containers, and nothing is reaped, expired or swept until \
+sandboxctl release store_rebuilt says that they are right.
+
 Exit codes: 0 stopped in order; 64 the command line is none; 65 the store is \
-corrupt or newer than this program; 69 the state directory belongs to a running \
+newer than this program, another's, or corrupt where that is to be refused; 69 the state directory belongs to a running \
 daemon; 70 an essential part failed; 74 a file, a directory or the port cannot \
 be used; 78 the configuration does not hold.";
 

@@ -6,8 +6,8 @@ use super::problem::Place;
 use super::reader::{ConfigFile, Layers, Reader, setting};
 use super::settings::PREFIX;
 use super::{
-    Args, Config, Listen, Loaded, Log, LogFormat, Operation, Origin, Problem, Problems,
-    Surroundings, file, runtimes, syntax, warnings,
+    Args, Config, Listen, Loaded, Log, LogFormat, OnCorruptStore, Operation, Origin, Problem,
+    Problems, Surroundings, file, runtimes, syntax, warnings,
 };
 use crate::id::Alias;
 use crate::policy::{
@@ -15,6 +15,7 @@ use crate::policy::{
     Policy, Prewarm, Terms, builtins,
 };
 use crate::secret::Secret;
+use crate::session::Hold;
 
 /// The credential of systemd that holds the service token.
 const TOKEN_CREDENTIAL: &str = "service-token";
@@ -270,10 +271,33 @@ fn operation(reader: &mut Reader<'_>) -> Operation {
         cleanup_interval: reader.secs("SANDBOXD_CLEANUP_INTERVAL"),
         max_workers: reader.whole("SANDBOXD_MAX_WORKERS"),
         max_connections: reader.whole("SANDBOXD_MAX_CONNECTIONS"),
+        max_body_bytes: reader.whole("SANDBOXD_MAX_BODY_BYTES"),
         events_per_session: reader.whole("SANDBOXD_EVENTS_PER_SESSION"),
         orphan_grace: reader.secs("SANDBOXD_ORPHAN_GRACE"),
+        on_corrupt_store: reader.choice(
+            "SANDBOXD_ON_CORRUPT_STORE",
+            &[
+                ("rebuild", OnCorruptStore::Rebuild),
+                ("refuse", OnCorruptStore::Refuse),
+            ],
+        ),
+        release_holds: holds(reader),
         drain_timeout: reader.secs("SANDBOXD_DRAIN_TIMEOUT"),
     }
+}
+
+fn holds(reader: &mut Reader<'_>) -> Vec<Hold> {
+    let parse = |text: &str| {
+        text.split(',')
+            .map(|name| {
+                let name = name.trim();
+                Hold::parse(name).ok_or_else(|| format!("there is no hold {name:?}"))
+            })
+            .collect::<Result<Vec<Hold>, String>>()
+    };
+    reader
+        .take("SANDBOXD_RELEASE_HOLDS", parse)
+        .unwrap_or_default()
 }
 
 fn log(reader: &mut Reader<'_>) -> Log {

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use crate::policy::{Policy, Prewarm};
 use crate::secret::Secret;
+use crate::session::Hold;
 pub use args::Args;
 pub use env::Surroundings;
 pub use problem::{Origin, Problem, Problems};
@@ -78,12 +79,27 @@ pub struct Operation {
     pub max_workers: usize,
     /// Connections of clients at once; at least 1.
     pub max_connections: usize,
+    /// Bytes of request bodies held at once.
+    pub max_body_bytes: usize,
     /// Events kept of each session; at least 200.
     pub events_per_session: u64,
     /// How long a container of ours that no record explains is left alone.
     pub orphan_grace: Duration,
+    /// What is done about a store that is lost or corrupt.
+    pub on_corrupt_store: OnCorruptStore,
+    /// Holds that are let go of at this start.
+    pub release_holds: Vec<Hold>,
     /// How long requests in flight may take to finish at a stop.
     pub drain_timeout: Duration,
+}
+
+/// What is done about a store that is lost or corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCorruptStore {
+    /// It is set aside, and its records are made anew from what is left on the host.
+    Rebuild,
+    /// The daemon does not start.
+    Refuse,
 }
 
 /// What the daemon says while it runs.

@@ -105,8 +105,11 @@ fn a_token_is_all_that_is_required_and_the_rest_is_as_documented() {
             cleanup_interval: Duration::from_mins(5),
             max_workers: 32,
             max_connections: 1024,
+            max_body_bytes: 64 << 20,
             events_per_session: 10_000,
             orphan_grace: Duration::from_mins(5),
+            on_corrupt_store: OnCorruptStore::Rebuild,
+            release_holds: Vec::new(),
             drain_timeout: Duration::from_secs(5),
         }
     );

@@ -1,11 +1,15 @@
 //! Describes sessions, the service and its policy, without asking the engine.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt as _, stream};
 
 use super::request::{Events, List, Sampling, Viewer};
 use super::{Control, Refusal};
+use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::describe as describe_policy;
+use crate::session::Hold;
 use crate::session::blueprint::{blueprint, container_name};
 use crate::session::phase::{Phase, phase};
 use crate::session::record::{Event, Record, Status};
@@ -20,9 +24,6 @@ const EVENTS_DEFAULT: usize = 200;
 /// Sandboxes that are sampled at once for a listing: where the engine has to be
 /// asked, each takes a second or two.
 const SAMPLES_MAX: usize = 64;
-
-/// A session of a listing, with its place in the order of opening.
-type Line = (u64, SessionInfo, Status);
 
 impl Control {
     /// Describes how the service is; cheap, and never waits.
@@ -39,6 +40,12 @@ impl Control {
                 reasons.push(format!("store: {reason}"));
             }
         }
+        let held = self.holds().standing().into_iter();
+        // Another engine is the engine's trouble already.
+        let held = held.filter(|standing| standing.hold != Hold::EngineChanged);
+        reasons.extend(
+            held.map(|held| format!("{}: {}; {}", held.hold.as_str(), held.detail, held.remedy)),
+        );
         ServiceHealth {
             status: if reasons.is_empty() { "ok" } else { "degraded" }.to_owned(),
             sessions: counts.resident,
@@ -52,6 +59,12 @@ impl Control {
                 .collect(),
             reasons,
         }
+    }
+
+    /// Tells whether the engine and the store do their work; a service that is held
+    /// back from sweeping does it all the same.
+    pub fn is_ready(&self) -> bool {
+        self.0.loop_.engine.trouble().is_none() && self.0.books.store.health() == Health::Ok
     }
 
     /// Describes what the operator allows.
@@ -70,7 +83,8 @@ impl Control {
             .open_record(id)
             .ok_or_else(|| Refusal::NoSession(id.clone()))?;
         let status = self.status(id);
-        let mut info = self.info(&record, &status, viewer);
+        let now = self.0.books.clock.now();
+        let mut info = self.info(&record, &status, (viewer, now));
         self.sample_into(&mut info, &status, usage).await;
         Ok(info)
     }
@@ -79,34 +93,36 @@ impl Control {
     pub async fn list(&self, list: List) -> Result<SessionList, Refusal> {
         let policy = self.0.policy.get();
         let after = list.cursor.unwrap_or(0);
+        let now = self.0.books.clock.now();
         let mut found = Vec::new();
+        let mut last = 0;
         let mut next = None;
-        for record in self.0.books.store.records() {
-            if !record.is_open() || record.spec.order <= after {
-                continue;
-            }
-            let status = self.status(&record.spec.id);
-            let info = self.info(&record, &status, Viewer::Service);
-            let tenant = record.spec.tenant.as_ref();
-            let wanted = list.tenant.as_ref().is_none_or(|t| Some(t) == tenant)
-                && list.state.as_ref().is_none_or(|state| *state == info.state);
+        for (record, status) in self.0.books.store.entries() {
+            let spec = &record.spec;
+            let status = status.unwrap_or_default();
+            let state = || phase(&record, &status).state();
+            let wanted = record.is_open()
+                && after < spec.order
+                && (list.tenant.is_none() || list.tenant == spec.tenant)
+                && list.state.as_ref().is_none_or(|wanted| wanted == state());
             if !wanted {
                 continue;
             }
             if list.limit == Some(found.len()) {
-                next = found.last().map(|(order, ..): &Line| order.to_string());
+                next = (0 < last).then(|| last.to_string());
                 break;
             }
-            found.push((record.spec.order, info, status));
+            last = spec.order;
+            found.push((record, status));
         }
-        let sessions = stream::iter(found)
-            .map(|(_, mut info, status)| async move {
-                self.sample_into(&mut info, &status, list.usage).await;
-                info
-            })
-            .buffered(SAMPLES_MAX)
-            .collect()
-            .await;
+        // Looked at once more and not carried along: a description is large.
+        let described = found
+            .iter()
+            .map(|(record, status)| self.info(record, status, (Viewer::Service, now)));
+        let mut sessions: Vec<SessionInfo> = described.collect();
+        if list.usage == Sampling::On {
+            sessions = self.sampled(sessions, found).await;
+        }
         Ok(SessionList {
             sessions,
             limit: policy.capacity.max_sessions,
@@ -114,6 +130,21 @@ impl Control {
             tenant_limit: policy.capacity.max_sessions_per_tenant,
             next,
         })
+    }
+
+    async fn sampled(
+        &self,
+        sessions: Vec<SessionInfo>,
+        found: Vec<(Arc<Record>, Arc<Status>)>,
+    ) -> Vec<SessionInfo> {
+        stream::iter(sessions.into_iter().zip(found))
+            .map(|(mut info, (_, status))| async move {
+                self.sample_into(&mut info, &status, Sampling::On).await;
+                info
+            })
+            .buffered(SAMPLES_MAX)
+            .collect()
+            .await
     }
 
     /// Reads a session's log.
@@ -143,8 +174,13 @@ impl Control {
         })
     }
 
-    fn info(&self, record: &Record, status: &Status, viewer: Viewer) -> SessionInfo {
-        let now = self.0.books.clock.now();
+    /// Describes a session to a viewer, as of a moment.
+    fn info(
+        &self,
+        record: &Record,
+        status: &Status,
+        (viewer, now): (Viewer, Timestamp),
+    ) -> SessionInfo {
         let spec = &record.spec;
         let phase = phase(record, status);
         let used = self.0.loop_.epoch.activity(&self.0.loop_.leases, record);
@@ -178,13 +214,16 @@ impl Control {
 
     /// Whether the container would be made differently today.
     fn has_drifted(&self, record: &Record, status: &Status) -> bool {
-        let workspaces = self.0.host.workspaces.as_ref();
-        let workspace = workspaces.map(|workspaces| workspaces.mounted(&record.spec.id));
-        let today = blueprint(&record.spec, &self.0.policy.get(), workspace.as_deref());
-        match (&status.spec_hash, today) {
-            (Some(made), Ok(today)) => *made != today.hash(),
-            (None, _) | (_, Err(_)) => false,
-        }
+        let Some(made) = &status.spec_hash else {
+            return false;
+        };
+        let policy = self.0.policy.get();
+        self.0.drift.has_drifted(made, &record.spec, &policy, || {
+            let workspaces = self.0.host.workspaces.as_ref();
+            let workspace = workspaces.map(|workspaces| workspaces.mounted(&record.spec.id));
+            let today = blueprint(&record.spec, &policy, workspace.as_deref());
+            today.ok().map(|today| today.hash())
+        })
     }
 
     async fn sample_into(&self, info: &mut SessionInfo, status: &Status, usage: Sampling) {

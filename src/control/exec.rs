@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::live::{Live, NotLive};
-use super::request::Exec;
+use super::request::{COMMAND_BYTES_MAX, Exec};
 use super::{Control, Refusal};
 use crate::cause::chain;
 use crate::clock::Timestamp;
@@ -21,6 +21,8 @@ use crate::wire::exec::ExecResponse;
 
 /// Characters of an event's target; what is longer is cut and ends in `…`.
 const TARGET_CHARS_MAX: usize = 200;
+/// The exit code of what could not be started, as a shell has it.
+const START_FAILED: i64 = 126;
 /// The exit code of what was killed at its deadline, as `timeout` has it.
 const TIMED_OUT: i64 = 124;
 /// The exit code of what was ended by SIGKILL.
@@ -83,10 +85,9 @@ impl Control {
         errand: Errand,
         gone: &CancellationToken,
     ) -> Result<ExecResponse, Refusal> {
-        let ending = if errand.exec.command.contains('\0') {
-            Ok(plain("Error: embedded null byte".to_owned(), Some(1), None))
-        } else {
-            self.offer(&errand, gone).await
+        let ending = match unfit(&errand.exec.command) {
+            Some(reply) => Ok(reply),
+            None => self.offer(&errand, gone).await,
         };
         self.write_down(&errand, ending.as_ref()).await;
         ending
@@ -197,6 +198,22 @@ impl Control {
     }
 }
 
+/// The reply to a command that no shell can be started with.
+fn unfit(command: &str) -> Option<ExecResponse> {
+    if command.contains('\0') {
+        return Some(plain("Error: embedded null byte".to_owned(), Some(1), None));
+    }
+    // The engine would keep all of it, in its memory and in its log of events, to hear the
+    // same from the kernel.
+    (COMMAND_BYTES_MAX < command.len()).then(|| {
+        let bytes = command.len();
+        let text = format!(
+            "Error: argument list too long: the command has {bytes} bytes, and at most {COMMAND_BYTES_MAX} can be started. Write it to a file and run that.",
+        );
+        plain(text, Some(START_FAILED), Some("start_failed".to_owned()))
+    })
+}
+
 fn request_id(id: &RequestId) -> String {
     id.to_string()
 }
@@ -248,6 +265,15 @@ fn refusal(error: &docker::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_is_told_to_be_too_long_exactly_where_the_kernel_would() {
+        assert_eq!(unfit(&"x".repeat(COMMAND_BYTES_MAX)), None);
+        let told = unfit(&"x".repeat(COMMAND_BYTES_MAX + 1)).unwrap();
+        assert_eq!(told.exit_code, Some(START_FAILED));
+        assert_eq!(told.reason.as_deref(), Some("start_failed"));
+        assert!(told.output.contains("131072"), "{}", told.output);
+    }
 
     #[test]
     fn a_long_target_is_cut_at_200_characters_whatever_their_bytes() {

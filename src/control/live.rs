@@ -6,9 +6,11 @@ use super::open::{Begun, refusal};
 use super::{Control, Refusal, Unsettled, running};
 use crate::activity::Lease;
 use crate::id::SessionId;
+use crate::reconcile::Host;
 use crate::session::admission::{Ask, admit};
 use crate::session::record::{Notice, Record};
 use crate::store::{Batch, Expect};
+use crate::workspace::Workspaces;
 
 /// How often a sandbox is looked for again that ended just then.
 const TRIES_MAX: usize = 8;
@@ -53,6 +55,7 @@ impl Control {
     /// Gets a session's running sandbox, at the latest by `deadline`.
     pub(super) async fn live(&self, id: &SessionId, deadline: Instant) -> Result<Live, NotLive> {
         self.engine_answers()?;
+        let mut looked = false;
         for _ in 0..TRIES_MAX {
             let lease = timeout_at(deadline, self.0.loop_.leases.shared(id))
                 .await
@@ -76,6 +79,12 @@ impl Control {
                     let generation = record.marks.generation;
                     self.await_running(id, generation, deadline).await?;
                 }
+                (None, true, Some(_)) if !looked && self.has_lost_its_files(id).await => {
+                    // Once: where it is in use, it goes on as it is.
+                    looked = true;
+                    drop(lease);
+                    self.look(id, deadline).await;
+                }
                 (None, true, Some(container)) => {
                     return Ok(Live {
                         container: container.clone(),
@@ -86,6 +95,18 @@ impl Control {
             }
         }
         Err(NotLive::Late)
+    }
+
+    /// Whether a session's workspace was removed by somebody else.
+    async fn has_lost_its_files(&self, id: &SessionId) -> bool {
+        match &self.0.host.workspaces {
+            // What cannot be seen is not lost.
+            Some(workspaces) => matches!(
+                Host::on_disk(workspaces, id, Workspaces::exists).await,
+                Ok(false)
+            ),
+            None => false,
+        }
     }
 
     async fn await_running(

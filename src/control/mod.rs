@@ -7,7 +7,9 @@
 mod close;
 mod describe;
 mod doctor;
+mod drift;
 mod exec;
+mod holds;
 mod live;
 mod open;
 pub mod refusal;
@@ -56,6 +58,7 @@ struct Inner {
     slots: Slots,
     /// Told resets, and counts for the health route.
     roll: roll::Roll,
+    drift: drift::Drift,
     tasks: TaskTracker,
 }
 
@@ -110,6 +113,7 @@ impl Control {
                 limit,
             },
             roll: roll::Roll::default(),
+            drift: drift::Drift::default(),
             tasks: TaskTracker::new(),
         }))
     }
@@ -141,6 +145,7 @@ impl Control {
         let open = |id: &SessionId| self.open_record(id).is_some();
         self.0.loop_.leases.retain(open);
         self.0.roll.retain(open);
+        self.0.drift.retain(open);
         let store = &self.0.books.store;
         let containers: BTreeSet<String> = store
             .records()
@@ -206,13 +211,8 @@ impl Control {
         }
     }
 
-    fn status(&self, id: &SessionId) -> Status {
-        self.0
-            .books
-            .store
-            .status(id)
-            .map(|status| (*status).clone())
-            .unwrap_or_default()
+    fn status(&self, id: &SessionId) -> Arc<Status> {
+        self.0.books.store.status(id).unwrap_or_default()
     }
 }
 

@@ -191,10 +191,10 @@ impl Control {
         let status = Status {
             reached: old.reached,
             // On record before anything is made under it, and in the same commit.
-            key: old.key.or_else(|| Some(ContainerKey::random())),
-            container: old.container,
-            spec_hash: old.spec_hash,
-            former: old.former,
+            key: old.key.clone().or_else(|| Some(ContainerKey::random())),
+            container: old.container.clone(),
+            spec_hash: old.spec_hash.clone(),
+            former: old.former.clone(),
             since: now,
             ..Status::default()
         };

@@ -23,6 +23,9 @@ pub enum Refusal {
     /// There is no such session.
     #[error("No such session: {0}")]
     NoSession(SessionId),
+    /// There is no such hold, or it does not stand.
+    #[error("No such hold: {0}. GET /holds lists those that stand.")]
+    NoHold(String),
     /// A session is open under the id.
     #[error("Session exists: {0}")]
     Exists(SessionId),
@@ -159,6 +162,7 @@ impl Refusal {
             | Self::AttachWithoutId
             | Self::NothingToAttach(_)
             | Self::NoSession(_)
+            | Self::NoHold(_)
             | Self::Exists(_)
             | Self::Opening(_)
             | Self::Closing(_)

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::id::{RequestId, SessionId, Tenant};
 
+/// Bytes of the longest command: the kernel takes no longer argument (`MAX_ARG_STRLEN`,
+/// 32 pages with the zero at the end).
+pub const COMMAND_BYTES_MAX: usize = (128 << 10) - 1;
+
 /// Asks for a session to be opened or attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {

@@ -76,7 +76,10 @@ impl Control {
                 })
             })
             .collect();
-        Census { seats }
+        Census {
+            seats,
+            sweeps: self.holds().sweeps(),
+        }
     }
 
     /// Counts sessions, anew only where the store has changed.

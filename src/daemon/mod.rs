@@ -1,8 +1,10 @@
 //! Builds the service out of its parts, starts them in order and stops them in
 //! reverse.
 
+mod descriptors;
 mod key;
 mod notify;
+mod rebuild;
 mod tasks;
 mod verify;
 
@@ -25,11 +27,11 @@ use crate::control::{Control, Keys, Loop, Place};
 use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
-    Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, Residents,
-    Tickets, Work,
+    Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, RebuildError,
+    Residents, Tickets, Work,
 };
 use crate::sandbox::usage::Sampler;
-use crate::store::{OpenError, OpenOptions, Probe, Store};
+use crate::store::{OpenError, Store};
 use crate::verify::NotBorrowed;
 use crate::workspace::Workspaces;
 
@@ -51,6 +53,9 @@ pub enum Fatal {
         /// What is wrong with it.
         source: OpenError,
     },
+    /// The records of a lost store cannot be made anew.
+    #[error("rebuild the store")]
+    Rebuild(#[source] RebuildError),
     /// The token key cannot be used.
     #[error(transparent)]
     Key(#[from] key::KeyError),
@@ -94,7 +99,7 @@ impl Fatal {
             },
             Self::Key(error) => error.exit_code(),
             Self::Endpoint { .. } => 78,
-            Self::Io { .. } => 74,
+            Self::Rebuild(_) | Self::Io { .. } => 74,
             Self::NotBorrowed(NotBorrowed::Busy { .. }) => 69,
             Self::NotBorrowed(NotBorrowed::Io { .. }) => 74,
             Self::Ended { .. } => 70,
@@ -109,14 +114,16 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     say_what_is_missing(&config);
     let clock = Clock::host();
     let cancel = CancellationToken::new();
-    let store = open_store(&config, &clock).await?;
+    let store = rebuild::open_store(&config, &clock).await?;
     let tokens = key::load(&config, &store).await?;
     let host = host(&config, &store)?;
+    rebuild::rebuild(&config, &store, &host, &clock).await?;
     let listener = listen(&config).await?;
     let policy = Current::new(config.policy.clone());
     let leases = Leases::new(clock.clone());
     let health = EngineHealth::default();
-    let passes = passes(&host, &store, &clock, &policy, &leases);
+    let executor = executor(&host, &store, &clock, &policy, &leases);
+    let passes = passes(executor, health.clone());
     let mut tasks = Tasks::new(cancel.clone());
     // The other half of the engine's calls is for commands and for looks, so that
     // slow stops and starts never keep a command from its sandbox.
@@ -179,29 +186,6 @@ fn say_what_is_missing(config: &Config) {
     }
 }
 
-async fn open_store(config: &Config, clock: &Clock) -> Result<Store, Fatal> {
-    let dir = config.state_dir.clone();
-    let clock = clock.clone();
-    let events_per_session_max = config.operation.events_per_session;
-    let open = move || {
-        let probe = std::env::current_exe().map_or(Probe::InProcess, Probe::Child);
-        let mut options = OpenOptions::new(&dir, probe, clock);
-        options.events_per_session_max = events_per_session_max;
-        Store::open(&options).map_err(|source| (dir.clone(), source))
-    };
-    let opened = match tokio::task::spawn_blocking(open).await {
-        Ok(opened) => opened,
-        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-    };
-    let store = opened.map_err(|(dir, source)| Fatal::Store { dir, source })?;
-    info!(
-        instance = %store.instance(),
-        records = store.records().len(),
-        "the store is open"
-    );
-    Ok(store)
-}
-
 fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
     let endpoint = Endpoint::parse(&config.docker).map_err(|source| Fatal::Endpoint {
         address: config.docker.clone(),
@@ -261,22 +245,34 @@ fn bracketed(host: &str) -> String {
     }
 }
 
-fn passes(host: &Host, store: &Store, clock: &Clock, policy: &Current, leases: &Leases) -> Passes {
-    Passes {
-        executor: Executor {
-            host: host.clone(),
-            books: Books {
-                store: store.clone(),
-                clock: clock.clone(),
-            },
-            images: Images::default(),
-            leases: leases.clone(),
-            policy: policy.clone(),
+fn executor(
+    host: &Host,
+    store: &Store,
+    clock: &Clock,
+    policy: &Current,
+    leases: &Leases,
+) -> Executor {
+    Executor {
+        host: host.clone(),
+        books: Books {
+            store: store.clone(),
+            clock: clock.clone(),
         },
+        images: Images::default(),
+        leases: leases.clone(),
+        policy: policy.clone(),
+    }
+}
+
+fn passes(executor: Executor, engine: EngineHealth) -> Passes {
+    let Books { store, clock } = executor.books.clone();
+    Passes {
+        executor,
         tickets: Tickets::default(),
         residents: Residents::default(),
         work: Work::new(clock.clone()),
-        epoch: Epoch::begin(clock.now(), store),
+        epoch: Epoch::begin(clock.now(), &store),
+        engine,
     }
 }
 
@@ -300,8 +296,15 @@ async fn serve(
     control: Control,
     tasks: &mut Tasks,
 ) -> Result<(), Fatal> {
+    let operation = &config.operation;
+    let connections_max = descriptors::connections(descriptors::Wanted {
+        connections: operation.max_connections,
+        commands: config.policy.limits.max_running_commands,
+        calls: operation.max_workers,
+    });
     let settings = api::Settings {
-        connections_max: config.operation.max_connections,
+        connections_max,
+        body_bytes_max: operation.max_body_bytes,
         drain_timeout: config.operation.drain_timeout,
         ..api::Settings::default()
     };

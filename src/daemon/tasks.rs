@@ -15,7 +15,7 @@ use crate::config::Operation;
 use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
-    Controller, EngineHealth, Passes, Pulse, Resync, Watched, events, ping, resync,
+    Controller, EngineHealth, Identifier, Passes, Pulse, Resync, Watched, events, ping, resync,
 };
 use crate::session::blueprint::LABEL_INSTANCE;
 use crate::store::{BATCH_OPS_MAX, Batch, Store};
@@ -61,11 +61,19 @@ impl Tasks {
         let instance = &passes.executor.host.instance;
         let label = Label::new(LABEL_INSTANCE, instance.as_str());
         let cancel = || self.cancel.clone();
+        let identifier = Identifier {
+            host: passes.executor.host.clone(),
+            books: passes.executor.books.clone(),
+            policy: passes.executor.policy.clone(),
+            health: health.clone(),
+            releases: operation.release_holds.clone(),
+        };
         let pinging = ping(engine.clone(), health.clone(), cancel());
         let watched = Watched {
             engine,
             label,
             work: passes.work.clone(),
+            books: passes.executor.books.clone(),
         };
         let following = events(watched, health.clone(), cancel());
         let going_round = resync(
@@ -74,6 +82,7 @@ impl Tasks {
             operation.cleanup_interval,
             cancel(),
         );
+        self.spawn("the engine's identity", identifier.run(cancel()));
         self.spawn("the engine's heartbeat", pinging);
         self.spawn("the engine's events", following);
         self.spawn("the resync", going_round);

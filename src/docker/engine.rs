@@ -222,6 +222,11 @@ impl Engine {
         Error::new(call, kind)
     }
 
+    pub(super) fn has_agreed(&self) -> bool {
+        let agreed = self.0.agreed.lock();
+        agreed.unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     pub(super) fn agree_on(&self, version: Option<ApiVersion>) {
         *self.0.agreed.lock().unwrap_or_else(PoisonError::into_inner) = version;
     }

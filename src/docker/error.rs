@@ -76,7 +76,7 @@ pub enum Kind {
     Truncated,
     /// Engine and daemon share no version of the API.
     #[error(
-        "the engine speaks API {server_min} to {server_max}, and this daemon {ours_min} to {ours_max}"
+        "the engine speaks API {server_min} to {server_max}, and this daemon {ours_min} to {ours_max}: upgrade the older of the two"
     )]
     VersionRefused {
         /// The oldest the engine speaks.

@@ -231,10 +231,23 @@ impl Engine {
         self.call_unversioned(call).await.map(drop)
     }
 
+    /// Asks whether the engine is there and speaks a version of the API that is
+    /// spoken here: one that is there and is not understood is of no use.
+    pub async fn alive(&self) -> Result<(), Error> {
+        self.ping().await?;
+        if self.has_agreed() {
+            return Ok(());
+        }
+        self.agree_within(self.deadlines().ping).await.map(drop)
+    }
+
     /// Asks what the engine is and agrees anew on the version of the API.
     pub async fn version(&self) -> Result<EngineVersion, Error> {
-        let call = EngineVersion::call(self.deadlines().look);
-        let answer = self.call_unversioned(call).await?;
+        self.agree_within(self.deadlines().look).await
+    }
+
+    async fn agree_within(&self, deadline: Duration) -> Result<EngineVersion, Error> {
+        let answer = self.call_unversioned(EngineVersion::call(deadline)).await?;
         let version = EngineVersion::parse(&answer.body)
             .map_err(|kind| self.failure("agree on a version of the API", kind))?;
         self.agree_on(Some(version.api));
@@ -275,7 +288,7 @@ mod tests {
         let body = br#"{"ApiVersion":"1.40","MinAPIVersion":"1.12","Version":"19.03"}"#;
         assert_eq!(
             EngineVersion::parse(body).unwrap_err().to_string(),
-            "the engine speaks API 1.12 to 1.40, and this daemon 1.41 to 1.51"
+            "the engine speaks API 1.12 to 1.40, and this daemon 1.41 to 1.51: upgrade the older of the two"
         );
     }
 

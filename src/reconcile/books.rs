@@ -104,18 +104,13 @@ impl Books {
         written(self.store.commit(seen(record, next)).await)
     }
 
-    /// Notes which container the record has, before anything can be lost with it.
-    pub async fn note_container(
+    /// Notes what the next look has to know.
+    pub async fn note_status(
         &self,
         record: &Record,
-        status: &Status,
-        container: &str,
+        status: Status,
     ) -> Result<Written, CommitError> {
-        let next = Status {
-            container: Some(container.to_owned()),
-            ..status.clone()
-        };
-        written(self.store.commit(seen(record, next)).await)
+        written(self.store.commit(seen(record, status)).await)
     }
 
     /// Notes what is left of containers that the engine has lost, and that it is told.
@@ -183,10 +178,12 @@ impl Books {
             | Reason::StartFailed
             | Reason::ContainerDied
             | Reason::ContainerLost
+            | Reason::WorkspaceLost
             | Reason::Expired => Fact::Hibernated,
         };
+        let files_lost = reason == Reason::WorkspaceLost || is_lost(sight);
         let status = Status {
-            files_lost: status.files_lost || is_lost(sight),
+            files_lost: status.files_lost || files_lost,
             ..status.clone()
         };
         let batch = intent(record, record.marks.parked(now, reason))

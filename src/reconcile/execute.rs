@@ -25,7 +25,7 @@ use crate::session::blueprint::{Blueprint, blueprint, container_name, user};
 use crate::session::lifecycle::{Aim, InUse};
 use crate::session::record::{Record, Spec, Status};
 use crate::store::CommitError;
-use crate::workspace::{Sidecar, WorkspaceError, Workspaces};
+use crate::workspace::{Life, Sidecar, WorkspaceError, Workspaces};
 
 /// How long a container has between the request to stop and its kill.
 ///
@@ -84,6 +84,7 @@ impl Executor {
     /// Does one step for a session.
     pub async fn execute(&self, step: Step, case: Case<'_>) -> Result<Next, Failure> {
         let Case { record, status, .. } = case;
+        self.note_intent(case).await;
         match step {
             Step::Settle => self.settle(case).await,
             Step::LookAgain => Err(case.sight.blind.as_ref().map_or_else(
@@ -103,7 +104,7 @@ impl Executor {
                     .map(|_| Next::Again)
                     .map_err(|error| unwritten(&error))
             }
-            Step::Create => self.create(record, status).await,
+            Step::Create => self.create(case).await,
             Step::Start => self.start(case).await,
             Step::Unpause => {
                 self.engine_call(self.host.engine.unpause(container_id(case)?).await)?;
@@ -204,18 +205,37 @@ impl Executor {
         let Some(workspaces) = &self.host.workspaces else {
             return Ok(());
         };
-        let sidecar = Sidecar {
-            id: spec.id.clone(),
-            runtime: spec.alias.clone(),
-            tenant: spec.tenant.clone(),
-            nonce: spec.nonce.clone(),
-        };
+        let sidecar = sidecar(spec, Life::Open);
         let owner = user(spec, &self.policy.get());
         Host::on_disk(workspaces, &spec.id, move |workspaces, _| {
             workspaces.ensure(&sidecar, owner)
         })
         .await
         .map_err(|error| undone_on_disk(&error))
+    }
+
+    /// Says beside the workspace whether its session is open, before anything is done
+    /// about it: a store that is lost must not bring back what was closed.
+    async fn note_intent(&self, case: Case<'_>) {
+        let Case { record, status, .. } = case;
+        let Some(workspaces) = &self.host.workspaces else {
+            return;
+        };
+        if status.has_reached(&record.marks) {
+            return;
+        }
+        let life = match &record.marks.closed {
+            None => Life::Open,
+            Some(closed) => Life::ClosedAt(closed.at),
+        };
+        let sidecar = sidecar(&record.spec, life);
+        let noted = Host::on_disk(workspaces, &record.spec.id, move |workspaces, _| {
+            workspaces.note(&sidecar)
+        })
+        .await;
+        if let Err(error) = noted {
+            warn!(session = %record.spec.id, error = %chain(&error), "its sidecar could not be written");
+        }
     }
 
     fn blueprint(&self, spec: &Spec) -> Result<Blueprint, Failure> {
@@ -228,7 +248,9 @@ impl Executor {
             .map_err(|error| Failure::Refused(error.to_string()))
     }
 
-    async fn create(&self, record: &Record, status: &Status) -> Result<Next, Failure> {
+    async fn create(&self, case: Case<'_>) -> Result<Next, Failure> {
+        self.note_files_lost(case).await?;
+        let Case { record, status, .. } = case;
         let spec = &record.spec;
         let blueprint = self.blueprint(spec)?;
         let key = status
@@ -260,7 +282,30 @@ impl Executor {
         }
     }
 
+    /// Writes down that a workspace is gone which an earlier life had, before an empty
+    /// one is made in its place; returns the status that says so, where it is news.
+    async fn note_files_lost(&self, case: Case<'_>) -> Result<Option<Status>, Failure> {
+        let Case { record, status, .. } = case;
+        let seen = case.sight.observed.workspace;
+        let had_files = 0 < status.incarnation && case.sight.fate == Fate::Durable;
+        if seen != Workspace::Absent || !had_files || status.files_lost {
+            return Ok(None);
+        }
+        warn!(session = %record.spec.id, "its workspace was removed by somebody else: it goes on with an empty one");
+        let lost = Status {
+            files_lost: true,
+            ..status.clone()
+        };
+        let noted = self.books.note_status(record, lost.clone()).await;
+        noted.map(|_| Some(lost)).map_err(|error| unwritten(&error))
+    }
+
     async fn start(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let noted = self.note_files_lost(case).await?;
+        let case = Case {
+            status: noted.as_ref().unwrap_or(case.status),
+            ..case
+        };
         let id = container_id(case)?;
         let seen = &case.sight.observed;
         let is_made = seen.container == Container::Created && seen.workspace != Workspace::Absent;
@@ -294,7 +339,13 @@ impl Executor {
         }
         let noted = self
             .books
-            .note_container(case.record, case.status, seen)
+            .note_status(
+                case.record,
+                Status {
+                    container: Some(seen.to_owned()),
+                    ..case.status.clone()
+                },
+            )
             .await;
         noted.map(drop).map_err(|error| unwritten(&error))
     }
@@ -426,6 +477,18 @@ fn holds_files(sight: &Sight) -> bool {
     }
 }
 
+fn sidecar(spec: &Spec, life: Life) -> Sidecar {
+    Sidecar {
+        id: spec.id.clone(),
+        runtime: spec.alias.clone(),
+        tenant: spec.tenant.clone(),
+        nonce: spec.nonce.clone(),
+        opened_at: Some(spec.opened_at),
+        order: Some(spec.order),
+        life,
+    }
+}
+
 /// The engine's id of the container that was seen.
 fn container_id(case: Case<'_>) -> Result<&str, Failure> {
     case.sight
@@ -453,6 +516,7 @@ fn unseen(blind: &Blind) -> Failure {
     match blind {
         Blind::Engine(error) => failure(error),
         Blind::Disk(error) => Failure::Unavailable(chain(error)),
+        Blind::Distrusted(why) => Failure::Unavailable(why.clone()),
     }
 }
 

@@ -30,6 +30,18 @@ pub struct Sight {
     pub blind: Option<Blind>,
 }
 
+impl Sight {
+    /// Forgets what the engine said, for this reason.
+    pub(super) fn distrust(&mut self, why: &str) {
+        self.observed.container = Container::Unknown;
+        self.observed.rival = Rival::None;
+        self.container = None;
+        if self.blind.is_none() {
+            self.blind = Some(Blind::Distrusted(why.to_owned()));
+        }
+    }
+}
+
 /// Why something could not be seen.
 #[derive(Debug, thiserror::Error)]
 pub enum Blind {
@@ -39,6 +51,9 @@ pub enum Blind {
     /// The disk did not tell.
     #[error(transparent)]
     Disk(#[from] WorkspaceError),
+    /// The engine is not known to be the one with the sandboxes.
+    #[error("{0}")]
+    Distrusted(String),
 }
 
 /// Looks at a session. What cannot be seen is unknown, which is never absent.

@@ -8,6 +8,8 @@ use super::backoff::rest;
 use super::books::Written;
 use super::epoch::Epoch;
 use super::execute::{Case, Executor, Next, failure, in_use, unwritten};
+use super::health::EngineHealth;
+use super::holds::Holds;
 use super::key::Key;
 use super::observe::{Sight, observe};
 use super::plan::{Container, Progress, Room, Step, next_step};
@@ -17,7 +19,7 @@ use super::work::Work;
 use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::Policy;
-use crate::session::lifecycle::{Aim, aim};
+use crate::session::lifecycle::{Aim, aim, lifetimes_under};
 use crate::session::record::{Record, Status};
 
 /// One look at a session takes at most so many steps before others have a turn.
@@ -36,6 +38,8 @@ pub struct Passes {
     pub work: Work,
     /// From when on ages are counted.
     pub epoch: Epoch,
+    /// Whether the engine is the one with the sandboxes.
+    pub engine: EngineHealth,
 }
 
 /// What a session was seen to be and should be, in one moment.
@@ -132,7 +136,8 @@ impl Passes {
         let status = store.status(id).map(|status| (*status).clone());
         let status = status.unwrap_or_default();
         let used = in_use(&self.executor.leases, id);
-        let sight = observe(
+        let before = self.engine.confirmed_soon().await;
+        let mut sight = observe(
             &self.executor.host,
             &self.executor.images,
             used,
@@ -140,9 +145,13 @@ impl Passes {
             &status,
         )
         .await;
+        // What another engine says of our sessions says nothing about them.
+        if before.is_none() || self.engine.confirmed() != before {
+            let why = self.engine.trouble();
+            sight.distrust(why.as_deref().unwrap_or(UNCONFIRMED));
+        }
         let policy = self.executor.policy.get();
-        let activity = self.epoch.activity(&self.executor.leases, &record);
-        let (aim, deadline) = aim(&record.marks, &policy.lifetimes, activity, self.now());
+        let (aim, deadline) = aim_on_record(self, &policy, &record, self.now());
         Some(Moment {
             record: (*record).clone(),
             status,
@@ -289,6 +298,9 @@ impl Passes {
     }
 
     async fn image(&self, reference: &str) -> Option<Timestamp> {
+        if self.engine.confirmed_soon().await.is_none() {
+            return Some(self.now().plus(rest(1)));
+        }
         let images = &self.executor.images;
         let (waiting, again) = match self.executor.fetch(reference).await {
             Ok(()) => (images.ready(reference), None),
@@ -310,10 +322,21 @@ impl Passes {
         again
     }
 
+    /// Returns what holds the service back.
+    pub fn holds(&self) -> Holds {
+        Holds {
+            books: self.executor.books.clone(),
+            engine: self.engine.clone(),
+        }
+    }
+
     fn now(&self) -> Timestamp {
         self.executor.books.clock.now()
     }
 }
+
+/// Why sessions wait while nobody knows which engine answers.
+const UNCONFIRMED: &str = "it is not known yet whether the engine is the one with the sandboxes";
 
 /// How long an image that could not be fetched rests; who needs it asks sooner.
 const IMAGE_REST: Duration = Duration::from_mins(5);
@@ -326,5 +349,7 @@ pub(super) fn aim_on_record(
     now: Timestamp,
 ) -> (Aim, Option<Timestamp>) {
     let activity = passes.epoch.activity(&passes.executor.leases, record);
-    aim(&record.marks, &policy.lifetimes, activity, now)
+    let sweeps = passes.holds().sweeps();
+    let lifetimes = lifetimes_under(sweeps, &policy.lifetimes, &record.marks);
+    aim(&record.marks, &lifetimes, activity, now)
 }

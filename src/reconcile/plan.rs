@@ -244,13 +244,30 @@ fn towards_running(fate: Fate, progress: Progress, observed: Observed, room: Roo
             Fate::Durable => Step::RemoveContainer,
             Fate::Unique => started(observed, room),
         },
-        (Container::Running(Life::Known | Life::New), _) => Step::Settle,
+        (Container::Running(_), Progress::Pending) => Step::Settle,
+        (Container::Running(_), Progress::Reached) => match observed.in_use {
+            // What uses it is not cut off; the next use finds it so again.
+            InUse::Yes => Step::Settle,
+            InUse::No if is_cut_off(fate, observed.workspace) => Step::Park(Reason::WorkspaceLost),
+            InUse::No => Step::Settle,
+        },
         (Container::Paused, _) => Step::Unpause,
         (Container::Dead, _) => match fate {
             Fate::Durable => Step::RemoveContainer,
             Fate::Unique => Step::Fail(Blame::Dead),
         },
         (Container::Removing, _) => Step::AwaitRemoval,
+    }
+}
+
+/// Whether the workspace was removed under a container that mounts it: nothing can be
+/// written to it any more, and only a start mounts another.
+fn is_cut_off(fate: Fate, workspace: Workspace) -> bool {
+    match (fate, workspace) {
+        (Fate::Durable, Workspace::Absent) => true,
+        (Fate::Durable, Workspace::Unknown | Workspace::Off) => false,
+        (Fate::Durable, Workspace::Ready | Workspace::Unused) => false,
+        (Fate::Unique, _) => false,
     }
 }
 

@@ -16,10 +16,10 @@ use crate::cause::chain;
 use crate::docker;
 use crate::docker::containers::Label;
 use crate::docker::inspect::{State, Summary};
+use crate::session::Sweeps;
 use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY};
 use crate::session::lifecycle::{Aim, Keep};
 use crate::session::record::{Record, Status};
-use crate::store::EngineMatch;
 
 /// What may have happened since the round before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,21 +75,42 @@ impl Resync {
     /// # Errors
     /// The engine gave no complete listing. Deadlines are queued all the same.
     pub async fn run(&mut self, round: Round) -> Result<(), docker::Error> {
-        let host = &self.passes.executor.host;
-        let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
-        let listed = host.engine.list(&label).await;
-        if let Ok(listed) = &listed {
+        let listed = self.listing().await;
+        if let Ok(Some(listed)) = &listed {
             self.count(listed);
             self.queue_surprises(listed, round);
         }
         // What needs no engine goes on without one.
         self.queue_deadlines();
         let listed = listed?;
-        self.queue_haunted(&listed);
-        if self.is_known_engine().await? {
-            self.sweep_strays(&listed).await;
+        if let Some(listed) = &listed {
+            self.queue_haunted(listed);
+        }
+        match (listed, self.passes.holds().sweeps()) {
+            (Some(listed), Sweeps::On) => self.sweep_strays(&listed).await,
+            // Who was suspected is so from the next sweep on.
+            (_, Sweeps::Off) => self.suspects.clear(),
+            (None, Sweeps::On) => {}
         }
         Ok(())
+    }
+
+    /// Lists our containers; nothing where the engine is not the one that the store
+    /// was used with: behind another, the records say nothing about what is listed.
+    async fn listing(&self) -> Result<Option<Vec<Summary>>, docker::Error> {
+        let engine = &self.passes.engine;
+        let host = &self.passes.executor.host;
+        let Some(before) = engine.confirmed_soon().await else {
+            return Ok(None);
+        };
+        let found = host.engine.info().await?.id;
+        if self.passes.executor.books.store.engine_id().as_ref() != Some(&found) {
+            engine.doubt();
+            return Ok(None);
+        }
+        let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
+        let listed = host.engine.list(&label).await?;
+        Ok((engine.confirmed() == Some(before)).then_some(listed))
     }
 
     /// Gives each container that runs its place, before anything is started.
@@ -113,28 +134,12 @@ impl Resync {
         }
     }
 
-    /// Whether this is the engine that the store was used with before.
-    ///
-    /// Behind another one, the records say nothing about what is listed.
-    async fn is_known_engine(&self) -> Result<bool, docker::Error> {
-        let executor = &self.passes.executor;
-        let engine = executor.host.engine.info().await?.id;
-        match executor.books.store.claim_engine_id(&engine).await {
-            Ok(EngineMatch::First | EngineMatch::Same) => Ok(true),
-            Ok(EngineMatch::Different { stored }) => {
-                error!(%engine, known = %stored, "this is another engine than before: no container is removed from it but by its session");
-                Ok(false)
-            }
-            Err(error) => {
-                warn!(error = %chain(&error), "the engine could not be compared with the one before");
-                Ok(false)
-            }
-        }
-    }
-
     /// Removes what is left of workspaces whose removal was cut short.
     pub async fn empty_trash(&self) {
-        self.passes.executor.empty_trash().await;
+        match self.passes.holds().sweeps() {
+            Sweeps::On => self.passes.executor.empty_trash().await,
+            Sweeps::Off => {}
+        }
     }
 
     fn queue_deadlines(&self) {

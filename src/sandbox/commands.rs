@@ -127,7 +127,10 @@ pub async fn run_shell(
         working_dir: None,
         user: None,
     };
-    let exec = match engine.exec_create(shell.container, &body).await? {
+    let created = engine.exec_create(shell.container, &body).await;
+    // As large as the command: it need not lie here while that runs.
+    drop(body);
+    let exec = match created? {
         ExecCreated::New(exec) => exec,
         ExecCreated::NotRunning(_) | ExecCreated::Gone => return Err(NotRun::ContainerDown),
     };

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{Instant, sleep};
 
@@ -25,15 +25,23 @@ const KILLS_MAX: usize = 20;
 pub(super) enum Reach {
     /// They can, and those of the run were ended.
     Seen,
-    /// They cannot, and nothing was done.
+    /// They cannot, or not to their end.
     Unseen,
 }
 
-/// A process of a container; the descriptor stays its own when the number is reused.
+/// A process of a container, as it was seen.
 struct Process {
-    descriptor: OwnedFd,
+    pid: Pid,
     group: i32,
     carries_cookie: bool,
+}
+
+/// Why nothing can be said of a process.
+enum Hidden {
+    /// It has ended, or is none of the container's.
+    Gone,
+    /// It may be there: it cannot be looked at, for want of a right or of descriptors.
+    Unseen,
 }
 
 /// Ends every process of a run, and what shares a group with one: asks, waits, kills.
@@ -49,18 +57,26 @@ pub(super) async fn sweep(container: &str, run: &RunId) -> Reach {
     let Some(mut left) = signal(Some(Signal::TERM)).await else {
         return Reach::Unseen;
     };
+    // A look that fails says nothing of what is left: the next one may not fail.
     let end = Instant::now() + GRACE;
     while 0 < left && Instant::now() < end {
         sleep(POLL).await;
-        left = signal(None).await.unwrap_or(0);
+        left = signal(None).await.unwrap_or(left);
     }
     for _ in 0..KILLS_MAX {
         if left == 0 {
-            break;
+            return Reach::Seen;
         }
-        left = signal(Some(Signal::KILL)).await.unwrap_or(0);
+        match signal(Some(Signal::KILL)).await {
+            Some(still) => left = still,
+            None => sleep(POLL).await,
+        }
     }
-    Reach::Seen
+    if left == 0 {
+        Reach::Seen
+    } else {
+        Reach::Unseen
+    }
 }
 
 /// Signals the processes of a run, if a signal is given, and counts them; `None`
@@ -79,13 +95,30 @@ fn signal_run(container: &str, cookie: &str, signal: Option<Signal>) -> Option<u
     for process in of_run {
         count += 1;
         if let Some(signal) = signal {
-            match pidfd_send_signal(&process.descriptor, signal) {
-                // It may have ended since; the next look tells.
-                Ok(()) | Err(_) => {}
-            }
+            send(process, container, cookie, signal);
         }
     }
     Some(count)
+}
+
+/// Signals a process if it is still the one that was seen; the next look tells.
+///
+/// One descriptor is held at a time, however many processes there are: a crowd of
+/// commands that end together must not take all that the daemon may have.
+fn send(process: &Process, container: &str, cookie: &str, signal: Signal) {
+    // Held before it is looked at again, so that what is signalled is what was seen.
+    let Ok(descriptor) = pidfd_open(process.pid, PidfdFlags::empty()) else {
+        return;
+    };
+    let same = look(process.pid, container, cookie).is_ok_and(|now| {
+        now.group == process.group && now.carries_cookie == process.carries_cookie
+    });
+    if same {
+        match pidfd_send_signal(&descriptor, signal) {
+            // It may have ended since.
+            Ok(()) | Err(_) => {}
+        }
+    }
 }
 
 /// Lists the living processes of a container; `None` where not all can be seen.
@@ -97,33 +130,43 @@ fn processes(container: &str, cookie: &str) -> Option<Vec<Process>> {
         let Some(pid) = pid.and_then(Pid::from_raw) else {
             continue;
         };
-        // Held before it is looked at, so that what is signalled is what was seen.
-        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
-            continue;
-        };
-        let of = |file| format!("/proc/{}/{file}", pid.as_raw_nonzero());
-        let groups = fs::read_to_string(of("cgroup")).unwrap_or_default();
-        if !groups.contains(container) {
-            continue;
+        match look(pid, container, cookie) {
+            Ok(process) => found.push(process),
+            Err(Hidden::Gone) => {}
+            Err(Hidden::Unseen) => return None,
         }
-        let environment = match fs::read(of("environ")) {
-            Ok(environment) => environment,
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
-            Err(_) => continue,
-        };
-        let stat = fs::read(of("stat")).unwrap_or_default();
-        let Some(group) = living_group(&String::from_utf8_lossy(&stat)) else {
-            continue;
-        };
-        found.push(Process {
-            descriptor,
-            group,
-            carries_cookie: environment
-                .split(|byte| *byte == 0)
-                .any(|variable| variable == cookie.as_bytes()),
-        });
     }
     (!found.is_empty()).then_some(found)
+}
+
+/// Looks at a process of a container.
+fn look(pid: Pid, container: &str, cookie: &str) -> Result<Process, Hidden> {
+    let of = |file| format!("/proc/{}/{file}", pid.as_raw_nonzero());
+    let groups = fs::read(of("cgroup")).map_err(|error| hidden(&error))?;
+    if !String::from_utf8_lossy(&groups).contains(container) {
+        return Err(Hidden::Gone);
+    }
+    let environment = fs::read(of("environ")).map_err(|error| hidden(&error))?;
+    let stat = fs::read(of("stat")).map_err(|error| hidden(&error))?;
+    let group = living_group(&String::from_utf8_lossy(&stat)).ok_or(Hidden::Gone)?;
+    Ok(Process {
+        pid,
+        group,
+        carries_cookie: environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == cookie.as_bytes()),
+    })
+}
+
+/// Tells a process that has ended from one that cannot be looked at.
+fn hidden(error: &std::io::Error) -> Hidden {
+    let has_ended =
+        error.kind() == ErrorKind::NotFound || Errno::from_io_error(error) == Some(Errno::SRCH);
+    if has_ended {
+        Hidden::Gone
+    } else {
+        Hidden::Unseen
+    }
 }
 
 /// Reads the group from `/proc/PID/stat`; `None` for a process that has ended.

@@ -1,5 +1,6 @@
 //! Decides whether a session may open or wake, and which session gives way.
 
+use super::hold::Sweeps;
 use super::lifecycle::InUse;
 use super::record::{Record, Status};
 use crate::clock::Timestamp;
@@ -11,6 +12,8 @@ use crate::policy::Capacity;
 pub struct Census {
     /// One seat for each session that is open, or still holds a container.
     pub seats: Vec<Seat>,
+    /// Whether a sleeper may be closed for an opening.
+    pub sweeps: Sweeps,
 }
 
 /// One session as the ceilings see it.
@@ -179,7 +182,7 @@ fn open_room<'c>(census: &'c Census, capacity: &Capacity) -> Result<Option<&'c S
         | Standing::Closing => None,
     };
     open()
-        .filter(|seat| asleep(seat).is_some())
+        .filter(|seat| census.sweeps == Sweeps::On && asleep(seat).is_some())
         .min_by_key(|seat| (asleep(seat), seat.id.clone()))
         .map(Some)
         .ok_or(Denied::Open { limit, used })
@@ -281,6 +284,7 @@ mod tests {
     fn census(seats: &[Seat]) -> Census {
         Census {
             seats: seats.to_vec(),
+            sweeps: Sweeps::On,
         }
     }
 
@@ -397,6 +401,22 @@ mod tests {
                 .unwrap()
                 .close,
             Some(victim("b"))
+        );
+    }
+
+    #[test]
+    fn while_sweeps_are_off_no_sleeper_is_closed_for_an_opening() {
+        let capacity = Capacity {
+            max_open_sessions: Some(1),
+            ..Capacity::default()
+        };
+        let held = Census {
+            sweeps: Sweeps::Off,
+            ..census(&[seat("a", Standing::Asleep(T0))])
+        };
+        assert_eq!(
+            admit(&held, &capacity, &Ask::Open(None), mins(3)),
+            Err(Denied::Open { limit: 1, used: 1 })
         );
     }
 

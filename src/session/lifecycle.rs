@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hold::Sweeps;
 use super::record::{Marks, Purge, Reason};
 use crate::clock::Timestamp;
 use crate::policy::{Lifetimes, Persist};
@@ -61,8 +62,9 @@ pub fn aim(
     now: Timestamp,
 ) -> (Aim, Option<Timestamp>) {
     if let Some(closed) = &marks.closed {
-        let at = closed.at.max(activity.floor);
-        let used = activity.last_used.max(at);
+        let believed = |at| believed(at, activity.floor, now);
+        let at = believed(closed.at).max(activity.floor);
+        let used = believed(activity.last_used).max(at);
         return match closed.purge {
             Purge::Yes => (Aim::Gone, None),
             Purge::No => over(lifetimes, at, used, now),
@@ -72,6 +74,7 @@ pub fn aim(
         Some(parked) => activity.last_used.max(parked.at),
         None => activity.last_used,
     };
+    let since = believed(since, activity.floor, now);
     let end = since.max(activity.floor).plus(lifetimes.idle_timeout);
     match (activity.now, &marks.parked) {
         (InUse::No, _) if end < now => (Aim::Over(Reason::Idle), None),
@@ -83,6 +86,34 @@ pub fn aim(
             Some(now.plus(lifetimes.idle_timeout)),
         ),
         (InUse::Yes, None) => (Aim::Running, Some(now.plus(lifetimes.idle_timeout))),
+    }
+}
+
+/// Returns a stored time, or the floor where it lies far ahead: then the clock that it
+/// was read from was wrong, and would keep a session for as long as it was ahead.
+fn believed(at: Timestamp, floor: Timestamp, now: Timestamp) -> Timestamp {
+    if AHEAD_MAX < at.since(now) { floor } else { at }
+}
+
+/// The furthest that a stored time is believed ahead: what is used while it is looked
+/// at is used a moment later than the look.
+const AHEAD_MAX: Duration = Duration::from_mins(1);
+
+/// Returns the lifetimes that hold for a session: while sweeps are off, time ends
+/// nothing, and falling asleep only stops a container. What a caller closed is ended
+/// as ever.
+pub fn lifetimes_under(sweeps: Sweeps, lifetimes: &Lifetimes, marks: &Marks) -> Lifetimes {
+    match sweeps {
+        Sweeps::On => lifetimes.clone(),
+        Sweeps::Off => Lifetimes {
+            idle_timeout: Duration::MAX,
+            workspace_ttl: None,
+            container_ttl: None,
+            persist: match &marks.closed {
+                Some(_) => lifetimes.persist,
+                None => Persist::Yes,
+            },
+        },
     }
 }
 
@@ -230,6 +261,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn while_sweeps_are_off_time_ends_nothing_and_a_caller_still_does() {
+        let mut policy = lifetimes();
+        policy.persist = Persist::No;
+        let at = |marks: &Marks| {
+            let held = lifetimes_under(Sweeps::Off, &policy, marks);
+            aim(marks, &held, idle_since(T0), mins(1_000_000)).0
+        };
+        assert_eq!(at(&marks()), Aim::Running);
+        let parked = marks().parked(T0, Reason::Idle);
+        assert_eq!(at(&parked), Aim::Parked(Keep::Container));
+        let closed = marks().closed(T0, Purge::No, Reason::Requested);
+        assert_eq!(at(&closed), Aim::Closed(Keep::Files));
+        let purged = marks().closed(T0, Purge::Yes, Reason::Requested);
+        assert_eq!(at(&purged), Aim::Gone);
+        let swept = lifetimes_under(Sweeps::On, &policy, &closed);
+        assert_eq!(swept, policy);
+    }
+
+    #[test]
     fn a_purge_is_gone_at_once() {
         let purged = Marks {
             closed: Some(Closed {
@@ -266,6 +316,24 @@ pub(crate) mod tests {
         let later = T0.plus(Duration::from_hours(24 * 365));
         assert_eq!(trusted_from(Some(T0), later), later);
         assert_eq!(trusted_from(Some(later), T0), T0);
+        // What was last used by a clock that was ahead ages from the floor, and what is
+        // used during the look is not idle.
+        for years in [1u64, 10] {
+            let ahead = mins(60).plus(Duration::from_hours(24 * 365 * years));
+            let asleep = marks().parked(ahead, Reason::Idle);
+            let used = idle_since(ahead);
+            assert_eq!(
+                aim(&asleep, &lifetimes(), used, mins(31)).0,
+                Aim::Over(Reason::Idle)
+            );
+            let closed = marks().closed(ahead, Purge::No, Reason::Requested);
+            assert_eq!(aim(&closed, &lifetimes(), used, mins(121)).0, Aim::Gone);
+        }
+        let long_ago = Activity {
+            floor: Timestamp::ZERO,
+            ..idle_since(T0.plus(Duration::from_millis(1)))
+        };
+        assert_eq!(aim(&marks(), &lifetimes(), long_ago, T0).0, Aim::Running);
         // A last use that lies ahead is no idle time at all.
         assert_eq!(
             aim(&marks(), &lifetimes(), idle_since(mins(60)), T0).0,

@@ -3,13 +3,16 @@
 pub mod admission;
 pub mod blueprint;
 pub mod fact;
+pub mod hold;
 pub mod lifecycle;
 pub mod phase;
+pub mod rebuild;
 pub mod record;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use admission::{Admission, Ask, Census, Denied, Seat, Victim, admit};
 pub use fact::Fact;
+pub use hold::{Hold, Sweeps};
 pub use lifecycle::{Activity, Aim, Keep, aim};
 pub use record::{Marks, Record, Spec, Status};

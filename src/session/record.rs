@@ -203,6 +203,8 @@ pub enum Reason {
     ContainerLost,
     /// Its container ran out of memory.
     Oom,
+    /// Its workspace was removed by somebody else.
+    WorkspaceLost,
     /// Its workspace went unused for longer than its time to live.
     Expired,
 }
@@ -218,6 +220,7 @@ impl Reason {
             Self::ContainerDied => "container_died",
             Self::ContainerLost => "container_lost",
             Self::Oom => "oom",
+            Self::WorkspaceLost => "workspace_lost",
             Self::Expired => "expired",
         }
     }

@@ -1,5 +1,6 @@
 //! Describes changes that are committed together or not at all.
 
+use super::meta::Progress;
 use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::session::record::{Event, Record, Status};
@@ -33,6 +34,7 @@ pub(super) enum Op {
     Event(Option<SessionId>, Box<Event>),
     PutTokenKeyId(String),
     PutEngineId(String),
+    Rebuild(Progress),
 }
 
 impl Batch {
@@ -86,6 +88,12 @@ impl Batch {
     #[must_use]
     pub fn put_engine_id(self, id: String) -> Self {
         self.with(Op::PutEngineId(id))
+    }
+
+    /// Takes down how far the rebuild has got, where one is under way.
+    #[must_use]
+    pub fn rebuild(self, progress: Progress) -> Self {
+        self.with(Op::Rebuild(progress))
     }
 
     /// Holds the batch to a session whose record has this generation.

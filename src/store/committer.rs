@@ -18,14 +18,16 @@ use super::ballast::Ballast;
 use super::batch::{Batch, Committed};
 use super::database::Database;
 use super::error::{CommitError, Fault};
-use super::files::failed;
 use super::handle::{Shared, read, write};
 use super::health::Health;
 use super::lock::Lock;
-use super::parting::Parting;
+use super::meta::{Meta, put_tally};
+use super::mirror::Changes;
 use super::probe::Probe;
 use super::restore::restore;
 use super::stage::Staged;
+use super::tally::Tally;
+use super::watermark::Watermark;
 use super::writes::{Durability, Writes};
 use crate::clock::{Clock, Timestamp};
 
@@ -60,7 +62,6 @@ pub(super) struct Waiting {
 /// How the database is opened, the first time and again.
 #[derive(Debug)]
 pub(super) struct Recipe {
-    pub(super) state_dir: PathBuf,
     pub(super) database_dir: PathBuf,
     pub(super) probe: Probe,
     pub(super) probe_deadline: Duration,
@@ -72,6 +73,7 @@ pub(super) struct Committer {
     pub(super) requests: Receiver<Request>,
     pub(super) recipe: Recipe,
     pub(super) ballast: Ballast,
+    pub(super) watermark: Watermark,
     pub(super) clock: Clock,
     pub(super) outage: Option<Outage>,
     /// When to look after the reserve next, if there is none.
@@ -165,23 +167,50 @@ impl Committer {
                 outcomes.push((waiting.reply, outcome));
             }
         }
-        let Staged {
-            changes,
-            writes,
-            durability,
-        } = staged;
-        if !writes.is_empty() {
-            if let Err(fault) = self.persist(&writes, durability) {
-                for (reply, _) in outcomes {
-                    answer(reply, Err(fault.clone().into()));
-                }
-                return;
+        if !staged.writes.is_empty()
+            && let Err(fault) = self.carry_out(staged)
+        {
+            for (reply, _) in outcomes {
+                answer(reply, Err(fault.clone().into()));
             }
-            self.shared.absorb(changes);
+            return;
         }
         for (reply, outcome) in outcomes {
             answer(reply, outcome);
         }
+    }
+
+    /// Writes a group, with its number, and shows it to readers.
+    fn carry_out(&mut self, staged: Staged) -> Result<(), Fault> {
+        let Staged {
+            mut changes,
+            mut writes,
+            durability,
+        } = staged;
+        let numbered = match durability {
+            Durability::Synced => Some(self.number(&mut changes, &mut writes)?),
+            // Events and uses change no sum, and a loss of power may take them back.
+            Durability::Flushed => None,
+        };
+        self.persist(&writes, durability)?;
+        self.shared.absorb(changes);
+        if let Some(commits) = numbered {
+            self.watermark.note(commits);
+        }
+        Ok(())
+    }
+
+    /// Gives a group the next number, with what the rows add up to after it.
+    fn number(&self, changes: &mut Changes, writes: &mut Writes) -> Result<u64, Fault> {
+        let mirror = read(&self.shared.mirror);
+        let tally = Tally::after(&mirror, changes);
+        let meta = changes.meta.take().unwrap_or_else(|| mirror.meta.clone());
+        changes.meta = Some(Meta {
+            tally: Some(tally),
+            ..meta
+        });
+        put_tally(writes, tally)?;
+        Ok(tally.commits)
     }
 
     /// Writes until it succeeds or the attempts are used up.
@@ -300,18 +329,6 @@ impl Committer {
         }
     }
 
-    /// Leaves word of what the next open has to find.
-    fn take_leave(&self) {
-        let records = read(&self.shared.mirror).records.len();
-        let left = Parting::of(&self.recipe.database_dir, records)
-            .map_err(failed("look at", &self.recipe.database_dir))
-            .and_then(|parting| parting.write(&self.recipe.state_dir));
-        if let Err(error) = left {
-            // Without it the next open trusts what it finds, as after a kill.
-            warn!(?error, "how the store was closed is not written down");
-        }
-    }
-
     fn close(self, closing: Option<oneshot::Sender<Result<(), Fault>>>) {
         let database = write(&self.shared.database).take();
         let synced = match database {
@@ -319,9 +336,6 @@ impl Committer {
             Some(database) => {
                 let synced = database.sync();
                 database.close();
-                if synced.is_ok() {
-                    self.take_leave();
-                }
                 synced
             }
             None => Ok(()),

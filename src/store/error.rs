@@ -20,8 +20,8 @@ pub enum OpenError {
         /// The owner, where it has written itself down.
         pid: Option<u32>,
     },
-    /// The store cannot be trusted; nothing of it was changed.
-    #[error("open the store {}: it is corrupt: {why}", store.display())]
+    /// The store cannot be trusted; it was left where it is.
+    #[error("open the store {}: it is corrupt: {why}; put back a backup of the whole state directory, or have the records rebuilt from the containers and workspaces", store.display())]
     Corrupt {
         /// Its directory, still in place.
         store: PathBuf,
@@ -29,7 +29,9 @@ pub enum OpenError {
         why: String,
     },
     /// A later version of this program wrote the store.
-    #[error("open a store of schema {found}: this build knows schema {SCHEMA}")]
+    #[error(
+        "open a store of schema {found}: this build knows schema {SCHEMA}; start the version that wrote it, or a later one"
+    )]
     NewerSchema {
         /// The schema it was written with.
         found: u32,

@@ -51,10 +51,40 @@ pub(super) fn sync_files(dir: &Path) -> Result<(), OpenError> {
     sync_dir(dir)
 }
 
+/// Moves the engine's snapshots of a database into a dated directory within it, where
+/// the engine does not look, and returns how many there were.
+pub(super) fn set_snapshots_aside(database_dir: &Path, now: Timestamp) -> Result<u64, OpenError> {
+    let aside = database_dir.join(format!("corrupt-{}Z", dated(now)));
+    let mut n_aside = 0;
+    let mut move_all = || -> io::Result<()> {
+        if !database_dir.is_dir() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(database_dir)? {
+            let name = entry?.file_name();
+            if name.to_string_lossy().starts_with("snap.") {
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&aside)?;
+                fs::rename(database_dir.join(&name), aside.join(&name))?;
+                n_aside += 1;
+            }
+        }
+        Ok(())
+    };
+    move_all().map_err(failed("set aside the snapshots of", database_dir))?;
+    Ok(n_aside)
+}
+
+fn dated(now: Timestamp) -> String {
+    let date: String = now.to_string().chars().take(19).collect();
+    date.replace(':', "-")
+}
+
 /// Renames `store` to a dated name beside it and returns that name.
 pub(super) fn set_aside(store: &Path, now: Timestamp) -> Result<PathBuf, OpenError> {
-    let date: String = now.to_string().chars().take(19).collect();
-    let date = date.replace(':', "-");
+    let date = dated(now);
     for n in 1..=SIBLINGS_MAX {
         let suffix = if n == 1 {
             String::new()

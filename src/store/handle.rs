@@ -19,6 +19,7 @@ use super::events::{EventPage, Page};
 use super::files::failed;
 use super::health::Health;
 use super::inventory::Inventory;
+use super::meta::Rebuilt;
 use super::mirror::{Changes, Mirror};
 use super::open::{self, OpenOptions, Opened};
 use crate::clock::Timestamp;
@@ -100,6 +101,7 @@ impl Store {
             mirror,
             ballast,
             recipe,
+            watermark,
             set_aside,
         } = open::open(options)?;
         let last_order = AtomicU64::new(mirror.order());
@@ -117,6 +119,7 @@ impl Store {
             requests,
             recipe,
             ballast,
+            watermark,
             clock: options.clock.clone(),
             outage: None,
             tend_at: Timestamp::ZERO,
@@ -169,6 +172,24 @@ impl Store {
         let mut records: Vec<_> = self.mirror().records.values().map(Arc::clone).collect();
         records.sort_by_key(|record| record.spec.order);
         records
+    }
+
+    /// Returns every record with its status, in the order of opening, as they were at one
+    /// moment.
+    pub fn entries(&self) -> Vec<(Arc<Record>, Option<Arc<Status>>)> {
+        let mirror = self.mirror();
+        // Both are in the order of the ids: one walk finds each status.
+        let mut statuses = mirror.statuses.iter().peekable();
+        let mut entries = Vec::with_capacity(mirror.records.len());
+        for (id, record) in &mirror.records {
+            while statuses.next_if(|(other, _)| *other < id).is_some() {}
+            let status = statuses.next_if(|(other, _)| *other == id);
+            let status = status.map(|(_, status)| Arc::clone(status));
+            entries.push((Arc::clone(record), status));
+        }
+        drop(mirror);
+        entries.sort_unstable_by_key(|(record, _)| record.spec.order);
+        entries
     }
 
     /// Returns the status of a session.
@@ -248,6 +269,29 @@ impl Store {
         self.0.set_aside.as_deref()
     }
 
+    /// Returns how far the records of a lost store are made anew, while that is not
+    /// done and confirmed.
+    pub fn rebuilt(&self) -> Option<Rebuilt> {
+        self.mirror().meta.rebuilt.clone()
+    }
+
+    /// Returns whether the records of a lost store were made anew, and nobody has
+    /// confirmed them.
+    pub fn is_unconfirmed(&self) -> bool {
+        let rebuilt = &self.mirror().meta.rebuilt;
+        rebuilt.as_ref().is_some_and(|rebuilt| !rebuilt.confirmed)
+    }
+
+    /// Binds the store to another engine than before.
+    pub async fn accept_engine_id(&self, id: &str) -> Result<(), ClaimError> {
+        self.claim(Batch::new().put_engine_id(id.to_owned())).await
+    }
+
+    /// Returns the engine that the store was used with.
+    pub fn engine_id(&self) -> Option<String> {
+        self.mirror().meta.engine_id.clone()
+    }
+
     /// Binds the store to a token key at the first call; later ones must name it.
     pub async fn claim_key_id(&self, id: &str) -> Result<(), ClaimError> {
         let stored = self.mirror().meta.token_key_id.clone();
@@ -263,7 +307,7 @@ impl Store {
 
     /// Binds the store to an engine at the first call; later ones compare.
     ///
-    /// To accept another engine for good, commit [`Batch::put_engine_id`].
+    /// To accept another engine for good, there is [`Store::accept_engine_id`].
     pub async fn claim_engine_id(&self, id: &str) -> Result<EngineMatch, ClaimError> {
         let stored = self.mirror().meta.engine_id.clone();
         match stored {

@@ -1,8 +1,12 @@
 //! Owns the tree `meta`: what the store is, and to whom it belongs.
 
+use serde::{Deserialize, Serialize};
+
 use super::codec;
 use super::error::Fault;
+use super::tally::Tally;
 use super::writes::{Tree, Writes};
+use crate::clock::Timestamp;
 use crate::id::InstanceId;
 
 /// The tree's name.
@@ -21,6 +25,8 @@ const KEY_TOKEN_KEY: &[u8] = b"token_key_id";
 const KEY_ENGINE: &[u8] = b"engine_id";
 const KEY_ORDER: &[u8] = b"order";
 const KEY_BEAT: &[u8] = b"beat";
+const KEY_TALLY: &[u8] = b"tally";
+const KEY_REBUILT: &[u8] = b"rebuilt";
 
 /// What the store knows of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +39,66 @@ pub(super) struct Meta {
     pub(super) engine_id: Option<String>,
     /// The highest place in the order of opening given to a record so far.
     pub(super) order: u64,
+    /// What the rows add up to; none in a store of an earlier build.
+    pub(super) tally: Option<Tally>,
+    /// Set while the records of a rebuilt store are not confirmed.
+    pub(super) rebuilt: Option<Rebuilt>,
+}
+
+/// How far the records of a lost store are made anew, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that come true one by one, in any order"
+)]
+pub struct Rebuilt {
+    /// When the loss was found.
+    pub since: Timestamp,
+    /// Where what was left of the store is now.
+    pub set_aside: String,
+    /// What was wrong with it.
+    pub why: String,
+    /// Whether the sidecars of the workspaces were read.
+    pub files_read: bool,
+    /// Whether the engine's containers were taken over.
+    pub containers_read: bool,
+    /// Records made anew so far.
+    pub sessions: u64,
+    /// Whether an operator has confirmed the outcome.
+    pub confirmed: bool,
+}
+
+/// One step of a rebuild.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many more records were made anew.
+    Sessions(u64),
+    /// The sidecars of the workspaces were read.
+    FilesRead,
+    /// The engine's containers were taken over.
+    ContainersRead,
+    /// An operator has confirmed the outcome.
+    Confirmed,
+}
+
+impl Rebuilt {
+    /// Returns a rebuild that has done nothing yet.
+    pub(super) fn begin(since: Timestamp, set_aside: String, why: String) -> Self {
+        Self {
+            since,
+            set_aside,
+            why,
+            files_read: false,
+            containers_read: false,
+            sessions: 0,
+            confirmed: false,
+        }
+    }
+
+    /// Returns whether nothing of it is left to do or to confirm.
+    fn is_over(&self) -> bool {
+        self.files_read && self.containers_read && self.confirmed
+    }
 }
 
 impl Meta {
@@ -42,6 +108,29 @@ impl Meta {
             token_key_id: None,
             engine_id: None,
             order: 0,
+            tally: None,
+            rebuilt: None,
+        }
+    }
+
+    /// Returns how many groups of batches were committed.
+    pub(super) fn commits(&self) -> u64 {
+        self.tally.map_or(0, |tally| tally.commits)
+    }
+
+    /// Takes down how far a rebuild has got, which ends it where nothing is left of it.
+    pub(super) fn rebuild(&mut self, progress: Progress) {
+        let Some(rebuilt) = &mut self.rebuilt else {
+            return;
+        };
+        match progress {
+            Progress::Sessions(n) => rebuilt.sessions = rebuilt.sessions.saturating_add(n),
+            Progress::FilesRead => rebuilt.files_read = true,
+            Progress::ContainersRead => rebuilt.containers_read = true,
+            Progress::Confirmed => rebuilt.confirmed = true,
+        }
+        if rebuilt.is_over() {
+            self.rebuilt = None;
         }
     }
 
@@ -54,6 +143,8 @@ impl Meta {
         put(KEY_TOKEN_KEY, codec::encode(&self.token_key_id)?);
         put(KEY_ENGINE, codec::encode(&self.engine_id)?);
         put(KEY_ORDER, codec::encode(&self.order)?);
+        put(KEY_TALLY, codec::encode(&self.tally)?);
+        put(KEY_REBUILT, codec::encode(&self.rebuilt)?);
         Ok(())
     }
 
@@ -73,8 +164,17 @@ impl Meta {
         if self.order != before.order {
             put(KEY_ORDER, codec::encode(&self.order)?);
         }
+        if self.rebuilt != before.rebuilt {
+            put(KEY_REBUILT, codec::encode(&self.rebuilt)?);
+        }
         Ok(())
     }
+}
+
+/// Writes what the rows add up to.
+pub(super) fn put_tally(writes: &mut Writes, tally: Tally) -> Result<(), codec::CodecError> {
+    writes.put(Tree::Meta, KEY_TALLY.to_vec(), codec::encode(&tally)?);
+    Ok(())
 }
 
 /// Writes something harmless, to see whether a write gets through.
@@ -111,6 +211,8 @@ pub(super) fn load(tree: &sled::Tree) -> Result<Option<Meta>, Fault> {
         token_key_id: optional(tree, KEY_TOKEN_KEY)?.flatten(),
         engine_id: optional(tree, KEY_ENGINE)?.flatten(),
         order: optional(tree, KEY_ORDER)?.unwrap_or(0),
+        tally: optional(tree, KEY_TALLY)?.flatten(),
+        rebuilt: optional(tree, KEY_REBUILT)?.flatten(),
     }))
 }
 

@@ -30,13 +30,15 @@ mod database;
 mod mirror;
 mod restore;
 mod stage;
+mod tally;
+mod trial;
 mod writes;
 
 mod ballast;
 mod files;
 mod lock;
 mod marker;
-mod parting;
+mod watermark;
 
 #[cfg(test)]
 mod tests;
@@ -50,6 +52,6 @@ pub use handle::{EngineMatch, Store};
 pub use health::Health;
 pub use inventory::Inventory;
 pub use marker::read as marked_instance;
-pub use meta::SCHEMA;
+pub use meta::{Progress, Rebuilt, SCHEMA};
 pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions};
 pub use probe::{PROBE_SECS_MAX, Probe, ProbeError, probe};

@@ -13,10 +13,12 @@ use super::error::{Fault, OpenError};
 use super::files::{self, create_dir, sync_dir, sync_files};
 use super::lock::Lock;
 use super::marker;
-use super::meta::Meta;
+use super::meta::{Meta, Rebuilt};
 use super::mirror::Mirror;
-use super::parting::{self, Parting};
 use super::probe::{PROBE_SECS_MAX, Probe};
+use super::tally;
+use super::trial::{self, Snapshots};
+use super::watermark::{self, Watermark};
 use super::writes::{Durability, Writes};
 use crate::clock::{Clock, Timestamp};
 use crate::id::InstanceId;
@@ -29,7 +31,8 @@ pub const EVENTS_PER_SESSION_MAX: u64 = 10_000;
 pub enum OnCorrupt {
     /// Leave it in place and do not open.
     Refuse,
-    /// Rename it to `store.corrupt-<date>` and begin a new one, of the same instance.
+    /// Rename it to `store.corrupt-<date>` and begin a new one, of the same instance,
+    /// whose records are to be made anew: [`super::Store::rebuilt`].
     SetAside,
 }
 
@@ -71,16 +74,19 @@ pub(super) struct Opened {
     pub(super) mirror: Mirror,
     pub(super) ballast: Ballast,
     pub(super) recipe: Recipe,
+    pub(super) watermark: Watermark,
     /// Where the former store went, if it was set aside.
     pub(super) set_aside: Option<PathBuf>,
 }
 
 /// What the state directory held before.
 enum Before {
-    /// A store of this instance, as it was closed if that was in order.
-    Initialised(InstanceId, Option<Parting>),
+    /// A store of this instance.
+    Initialised(InstanceId),
     /// No store that anybody relied on; a new one is to be of this instance.
     Fresh(InstanceId),
+    /// One of this instance that was lost; the new one is to make up for it.
+    Lost(InstanceId, Rebuilt),
 }
 
 enum Refusal {
@@ -117,63 +123,74 @@ pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
     }
     let lock = Lock::take(dir)?;
     let recipe = Recipe {
-        state_dir: dir.to_owned(),
         database_dir: dir.join("store").join("v1"),
         probe: options.probe.clone(),
         probe_deadline: options.probe_deadline,
     };
     let mut ballast = Ballast::keep(dir);
     let marked = marker::read(dir)?;
-    let parting = parting::read(dir)?;
-    let mut set_aside = None;
-    let (database, mirror) = loop {
-        let before = match (&marked, &set_aside) {
-            (Some(instance), None) => Before::Initialised(instance.clone(), parting),
-            (Some(instance), Some(_)) => Before::Fresh(instance.clone()),
+    let mut lost: Option<Lost> = None;
+    let (database, mirror, watermark) = loop {
+        let before = match (&marked, &lost) {
+            (Some(instance), None) => Before::Initialised(instance.clone()),
+            (Some(instance), Some(lost)) => Before::Lost(instance.clone(), lost.rebuilt.clone()),
             (None, _) => Before::Fresh(InstanceId::random()),
         };
-        match open_database(dir, &recipe, before) {
-            Ok(opened) => break opened,
+        let watermark = match Watermark::open(dir) {
+            Err(OpenError::NoSpace) if ballast.is_kept() => {
+                ballast.spend();
+                continue;
+            }
+            opened => opened?,
+        };
+        let tried = try_out(dir, &recipe, &watermark, options.clock.now());
+        match tried.and_then(|()| open_database(dir, &recipe, before, &watermark)) {
+            Ok((database, mirror)) => break (database, mirror, watermark),
             // Recovery writes, too: the reserve is for that as well.
             Err(Refusal::Other(OpenError::NoSpace)) if ballast.is_kept() => ballast.spend(),
-            Err(Refusal::Corrupt(why)) if set_aside.is_none() => {
+            Err(Refusal::Corrupt(why)) if lost.is_none() => {
                 // Without a marker nothing was ever acknowledged from this store.
                 let wanted = marked
                     .as_ref()
                     .map_or(OnCorrupt::SetAside, |_| options.on_corrupt);
-                set_aside = Some(make_way(dir, wanted, why, options.clock.now())?);
+                lost = Some(make_way(dir, wanted, why, options.clock.now())?);
             }
             Err(Refusal::Corrupt(why)) => return Err(corrupt(dir, why)),
             Err(Refusal::Other(error)) => return Err(error),
         }
     };
-    parting::remove(dir)?;
     Ok(Opened {
         lock,
         database,
         mirror,
         ballast,
         recipe,
-        set_aside,
+        watermark,
+        set_aside: lost.map(|lost| lost.aside),
     })
 }
 
+/// A store that was set aside.
+struct Lost {
+    aside: PathBuf,
+    rebuilt: Rebuilt,
+}
+
 /// Sets a corrupt store aside if that is wanted, and says where it is now.
-fn make_way(
-    dir: &Path,
-    wanted: OnCorrupt,
-    why: String,
-    now: Timestamp,
-) -> Result<PathBuf, OpenError> {
+fn make_way(dir: &Path, wanted: OnCorrupt, why: String, now: Timestamp) -> Result<Lost, OpenError> {
     match wanted {
         OnCorrupt::Refuse => Err(corrupt(dir, why)),
         OnCorrupt::SetAside => {
             let store = dir.join("store");
-            // Where the store is gone altogether, an empty directory says so.
-            create_dir(&store)?;
+            if !store.is_symlink() && !store.exists() {
+                // Where the store is gone altogether, an empty directory says so.
+                create_dir(&store)?;
+            }
             let aside = files::set_aside(&store, now)?;
+            watermark::remove(dir)?;
             warn!(%why, to = %aside.display(), "a corrupt store is set aside");
-            Ok(aside)
+            let rebuilt = Rebuilt::begin(now, aside.display().to_string(), why);
+            Ok(Lost { aside, rebuilt })
         }
     }
 }
@@ -185,35 +202,66 @@ fn corrupt(dir: &Path, why: String) -> OpenError {
     }
 }
 
+/// Tries what is there on a copy; one that only opens without its snapshots, and holds
+/// everything then, loses them: its log is what counts.
+fn try_out(
+    dir: &Path,
+    recipe: &Recipe,
+    watermark: &Watermark,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    let database_dir = &recipe.database_dir;
+    if !log_path(database_dir).is_file() {
+        return Ok(());
+    }
+    let look = |mirror: Option<Mirror>| check(mirror.as_ref(), watermark);
+    match trial::run(dir, recipe, Snapshots::With, look) {
+        // What an earlier build left cannot be checked well enough for that.
+        Err(Fault::Corrupt(why)) if watermark.knows() => {
+            let without = trial::run(dir, recipe, Snapshots::Without, look);
+            without.map_err(|_| Refusal::Corrupt(why.clone()))?;
+            let n_aside = files::set_snapshots_aside(database_dir, now)?;
+            warn!(%why, snapshots = n_aside, "the store's snapshots were damaged; its log is whole");
+            Ok(())
+        }
+        tried => Ok(tried?),
+    }
+}
+
+/// Checks that a store holds everything that was acknowledged.
+fn check(mirror: Option<&Mirror>, watermark: &Watermark) -> Result<(), Fault> {
+    match mirror {
+        Some(mirror) => {
+            watermark.check(mirror.meta.commits())?;
+            tally::check(mirror)
+        }
+        None if watermark.knows() => Err(Fault::Corrupt("it opens empty".to_owned())),
+        None => Ok(()),
+    }
+}
+
 fn open_database(
     dir: &Path,
     recipe: &Recipe,
     before: Before,
+    watermark: &Watermark,
 ) -> Result<(Database, Mirror), Refusal> {
     let database_dir = &recipe.database_dir;
-    let has_log = log_path(database_dir).exists();
-    let parting = match &before {
-        Before::Initialised(_, _) if !has_log => {
+    let has_log = log_path(database_dir).is_file();
+    match &before {
+        Before::Initialised(_) if !has_log => {
             return Err(Refusal::Corrupt("its log is gone".to_owned()));
         }
-        Before::Initialised(_, parting) => *parting,
-        Before::Fresh(_) => None,
-    };
-    if let Some(parting) = parting {
-        parting.check_log(database_dir)?;
+        Before::Initialised(_) | Before::Fresh(_) | Before::Lost(..) => {}
     }
     create_dir(database_dir)?;
-    if has_log {
-        recipe.probe.run(database_dir, recipe.probe_deadline)?;
-    }
     let database = Database::open(database_dir)?;
     let loaded = database.load().and_then(|mirror| match (mirror, &before) {
-        (None, Before::Initialised(_, _)) => Err(Fault::Corrupt("it opens empty".to_owned())),
-        (Some(mirror), Before::Initialised(_, Some(parting))) => {
-            parting.check_records(mirror.records.len())?;
-            Ok(Some(mirror))
+        (None, Before::Initialised(_)) => Err(Fault::Corrupt("it opens empty".to_owned())),
+        (mirror, _) => {
+            check(mirror.as_ref(), watermark)?;
+            Ok(mirror)
         }
-        (mirror, _) => Ok(mirror),
     });
     let mirror = match loaded {
         Ok(Some(mirror)) => identify(dir, before, mirror),
@@ -233,23 +281,31 @@ fn open_database(
 fn identify(dir: &Path, before: Before, mirror: Mirror) -> Result<Mirror, Refusal> {
     let store = &mirror.meta.instance;
     match before {
-        Before::Initialised(marker, _) if marker != *store => {
+        Before::Initialised(marker) if marker != *store => {
             return Err(Refusal::Other(OpenError::Foreign {
                 marker,
                 store: store.clone(),
             }));
         }
-        Before::Initialised(_, _) => {}
+        Before::Initialised(_) => {}
         // A process ended between the first commit and the marker.
-        Before::Fresh(_) => marker::write(dir, store)?,
+        Before::Fresh(_) | Before::Lost(..) => marker::write(dir, store)?,
     }
     Ok(mirror)
 }
 
 /// Writes the first words of a store, and only then the marker that expects them.
 fn initialise(dir: &Path, database: &Database, before: Before) -> Result<Mirror, Refusal> {
-    let (Before::Initialised(instance, _) | Before::Fresh(instance)) = before;
-    let meta = Meta::new(instance);
+    let (instance, rebuilt) = match before {
+        Before::Initialised(instance) | Before::Fresh(instance) => (instance, None),
+        // In the first batch: a process that ends before the records are made
+        // anew must not leave a store that looks like one that never had any.
+        Before::Lost(instance, rebuilt) => (instance, Some(rebuilt)),
+    };
+    let meta = Meta {
+        rebuilt,
+        ..Meta::new(instance)
+    };
     let mut writes = Writes::default();
     meta.put(&mut writes).map_err(Fault::from)?;
     database.apply(&writes, Durability::Synced)?;

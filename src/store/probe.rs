@@ -14,7 +14,7 @@ use super::database::Database;
 use super::error::Fault;
 
 /// Seconds that an open may take before it counts as hung.
-pub const PROBE_SECS_MAX: u64 = 60;
+pub const PROBE_SECS_MAX: u64 = 30;
 /// The argument that makes an executable call [`probe`] with the path that follows.
 const SUBCOMMAND: &str = "store-probe";
 /// Bytes of the child's complaint that are kept.
@@ -112,12 +112,29 @@ fn run_child(executable: &Path, dir: &Path, deadline: Duration) -> Result<(), Fa
         .spawn()
         .map_err(unable)?;
     let Some(status) = wait(&mut child, deadline).map_err(unable)? else {
+        let stuck = is_stuck(child.id());
         child.kill().map_err(unable)?;
+        // It says nothing about the store, and may not end before its disk is back.
+        if stuck {
+            return Err(Fault::Io(
+                "a trial open waits for its disk; is the device there?".to_owned(),
+            ));
+        }
         child.wait().map_err(unable)?;
         let secs = deadline.as_secs_f64();
         return Err(Fault::Corrupt(format!("a trial open hung for {secs} s")));
     };
     judge(status, &complaint(&mut child))
+}
+
+/// Tells whether a process waits in the kernel, or was stopped by somebody.
+fn is_stuck(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Its name, in parentheses, may hold anything.
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('D' | 'T' | 't'))
 }
 
 /// Waits for a child; `None` at the deadline.

@@ -7,5 +7,6 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod exec;
+pub mod holds;
 pub mod service;
 pub mod sessions;

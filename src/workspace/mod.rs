@@ -12,22 +12,20 @@
 //! opened by name from here: removal goes down by directory descriptors.
 
 mod remove;
+mod sidecar;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::id::{Nonce, SessionId};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use serde::Serialize;
-
-use crate::id::{Alias, Nonce, SessionId, Tenant};
+pub use sidecar::{Found, Life, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";
-/// The file that says who a directory belongs to.
-pub const SIDECAR: &str = ".sandboxd.json";
 /// Where a directory goes before it is emptied.
 pub const TRASH: &str = ".trash";
 
@@ -39,19 +37,6 @@ pub struct Workspaces(Arc<Root>);
 struct Root {
     path: PathBuf,
     dir: OwnedFd,
-}
-
-/// What the sidecar file of a session says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Sidecar {
-    /// The session.
-    pub id: SessionId,
-    /// The alias it was opened on.
-    pub runtime: Alias,
-    /// The tenant.
-    pub tenant: Option<Tenant>,
-    /// What its token is derived from.
-    pub nonce: Nonce,
 }
 
 /// What went wrong with a workspace.
@@ -114,7 +99,7 @@ impl Workspaces {
         let path = self.mounted(&sidecar.id);
         let fault = |what| fault(what, &path);
         let home = self.home(&sidecar.id)?;
-        if let Err(error) = write_sidecar(&home, sidecar) {
+        if let Err(error) = sidecar::create(&home, sidecar) {
             // Nothing is left of a session that was never there. What is in use
             // has a workspace, and is not empty.
             match rustix::fs::unlinkat(&self.0.dir, sidecar.id.as_str(), AtFlags::REMOVEDIR) {
@@ -218,41 +203,12 @@ fn fault(what: &'static str, path: &Path) -> impl Fn(Errno) -> WorkspaceError {
     }
 }
 
-/// Replaces the sidecar whole, so that a reader never sees half of one.
-fn write_sidecar(home: &OwnedFd, sidecar: &Sidecar) -> Result<(), Errno> {
-    let text = serde_json::to_vec(sidecar).expect("a sidecar has only string keys");
-    let temporary = format!("{SIDECAR}.tmp");
-    let written = write_file(home, &temporary, &text)
-        .and_then(|()| rustix::fs::renameat(home, &temporary, home, SIDECAR));
-    if written.is_err() {
-        match rustix::fs::unlinkat(home, &temporary, AtFlags::empty()) {
-            // The first error is the one that tells.
-            Ok(()) | Err(_) => {}
-        }
-    }
-    written
-}
-
-fn write_file(home: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Errno> {
-    let file = rustix::fs::openat(
-        home,
-        name,
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::RUSR | Mode::WUSR,
-    )?;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let written = rustix::io::write(&file, rest)?;
-        rest = rest.get(written..).unwrap_or_default();
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
+    use crate::id::Alias;
 
     fn sidecar(id: &str) -> Sidecar {
         Sidecar {
@@ -260,6 +216,9 @@ mod tests {
             runtime: Alias::parse("bb").unwrap(),
             tenant: None,
             nonce: Nonce::random(),
+            opened_at: None,
+            order: None,
+            life: Life::Open,
         }
     }
 

@@ -6,35 +6,63 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::support::api::{Api, WORKSPACES, settings, wait};
 use crate::support::daemon::{Daemon, Ending};
 use crate::support::docker::labelled;
 use crate::support::proxy::Proxy;
 
+/// By when the store heals once there is space, and some for a busy machine.
 const HEALED: Duration = Duration::from_secs(20);
+/// By when it heals on a machine with nothing else to do.
+const HEALED_SOON: Duration = Duration::from_secs(10);
 const OPENINGS_MAX: usize = 60;
 
 /// A file system of its own, and a file that fills it.
-struct SmallDisk(TempDir);
+struct SmallDisk {
+    mount: TempDir,
+    /// The image that a block device is made of.
+    _image: Option<NamedTempFile>,
+}
 
 impl SmallDisk {
     fn mount(size: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(dir.path())
+        let options = format!("size={size}");
+        Self::mounted(&["-t", "tmpfs", "-o", &options, "tmpfs"], None)
+    }
+
+    /// Mounts an ext4 of so many MiB, on a loop device.
+    fn ext4(mib: u64) -> Self {
+        let image = NamedTempFile::new().unwrap();
+        image.as_file().set_len(mib << 20).unwrap();
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-m", "0"])
+            .arg(image.path())
             .status();
         assert!(
-            mounted.is_ok_and(|status| status.success()),
-            "this test mounts a tmpfs and needs the right to do so"
+            made.is_ok_and(|status| status.success()),
+            "mkfs.ext4 failed"
         );
-        Self(dir)
+        let path = image.path().to_str().unwrap().to_owned();
+        Self::mounted(&["-o", "loop", &path], Some(image))
+    }
+
+    fn mounted(args: &[&str], image: Option<NamedTempFile>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount").args(args).arg(dir.path()).status();
+        assert!(
+            mounted.is_ok_and(|status| status.success()),
+            "this test mounts a file system and needs the right to do so"
+        );
+        Self {
+            mount: dir,
+            _image: image,
+        }
     }
 
     fn path(&self) -> &Path {
-        self.0.path()
+        self.mount.path()
     }
 
     /// Takes all the space that is left.
@@ -71,7 +99,15 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_state_directory_refuses_openings_and_nothing_else() {
-    let disk = SmallDisk::mount("24m");
+    refuses_openings_and_nothing_else(&SmallDisk::mount("24m"));
+}
+
+#[test]
+fn a_full_block_device_refuses_openings_and_nothing_else() {
+    refuses_openings_and_nothing_else(&SmallDisk::ext4(24));
+}
+
+fn refuses_openings_and_nothing_else(disk: &SmallDisk) {
     let state = disk.path().join("state");
     let mut daemon = Daemon::start(&settings(&[
         WORKSPACES,
@@ -81,6 +117,7 @@ fn a_full_state_directory_refuses_openings_and_nothing_else() {
     let api = Api::of(&daemon);
     let token = api.open_id("first");
     api.open_id("leaves");
+    api.open_id("purged");
     let mut acknowledged = vec!["first".to_owned()];
     let refused = (0..OPENINGS_MAX).find_map(|n| {
         disk.fill();
@@ -109,6 +146,8 @@ fn a_full_state_directory_refuses_openings_and_nothing_else() {
     );
     api.close("leaves", "");
     assert_eq!(api.call("GET", "/sessions/leaves", None).status, 404);
+    api.json(204, "DELETE /workspaces/purged?close=true", None);
+    assert!(!daemon.dir().join("ws/purged").exists());
     let listed = api.json(200, "GET /sessions", None);
     assert_eq!(
         listed["sessions"].as_array().unwrap().len(),
@@ -116,7 +155,7 @@ fn a_full_state_directory_refuses_openings_and_nothing_else() {
     );
 
     disk.free();
-    wait("the store has healed", HEALED, || {
+    wait("the store has healed", HEALED_SOON, || {
         (api.json(200, "GET /healthz", None)["status"] == "ok").then_some(())
     });
     api.open_id("later");

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,11 +19,15 @@ use crate::support::second_engine::{DataRoot, LiveRestore, SecondEngine};
 use crate::support::whole;
 
 /// By when the service knows that its engine is away, or back.
-const NOTICED: Duration = Duration::from_secs(20);
+const NOTICED: Duration = Duration::from_secs(30);
 /// By when everything is as it should be again.
-const SETTLED: Duration = Duration::from_secs(40);
+///
+/// An engine that was killed in mid-start may hold its calls for half a minute.
+const SETTLED: Duration = Duration::from_mins(2);
 /// The sessions that are opened at once while the engine is killed.
-const OPENINGS: usize = 6;
+const OPENINGS: usize = 3;
+/// The sessions that are woken at once meanwhile.
+const WAKES: usize = 4;
 
 /// How an engine goes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,65 +291,307 @@ fn a_purge_ends_a_ghost_before_the_files_go() {
     assert!(service_log(&daemon).contains(&ghost));
 }
 
-/// Opens sessions of these ids at once; each is opened or says why it is not.
-fn open_at_once(daemon: &Daemon, ids: &[String]) -> Vec<JoinHandle<()>> {
-    let open = |id: &String| {
-        let (http, asked) = (daemon.http(), json!({"session_id": id}));
-        thread::spawn(move || {
-            let reply = Api::request_on(&http, "POST", "/sessions", Some(&asked)).unwrap();
-            let says_why = reply.json().is_some_and(|body| body["detail"].is_string());
-            assert!(
-                reply.status == 200 || says_why,
-                "{}: {}",
-                reply.status,
-                reply.text()
-            );
-        })
-    };
-    ids.iter().map(open).collect()
+/// Leaves a task in containerd under a container's id, as an engine does that is
+/// killed while it starts the container.
+fn poison(engine: &mut SecondEngine, dir: &Path, container: &str) {
+    let root = dir.join("root");
+    let (host, path) = (engine.host(), root.display());
+    let unpack =
+        format!("mkdir {path} && docker --host {host} export {container} | tar -C {path} -x");
+    let unpacked = Command::new("sh").args(["-c", &unpack]).status().unwrap();
+    assert!(unpacked.success());
+    let root = root.to_str().unwrap();
+    engine.kill();
+    engine.ctr(&[
+        "run",
+        "--detach",
+        "--rootfs",
+        root,
+        container,
+        "/bin/sleep",
+        "1000",
+    ]);
+    engine.start_again(LiveRestore::Off);
 }
 
 #[test]
+fn a_container_that_the_engine_can_never_start_again_is_replaced_under_a_new_key() {
+    let mut engine = SecondEngine::start(LiveRestore::Off, DataRoot::Plain);
+    let persist = ("SANDBOXD_PERSIST_CONTAINERS", "1");
+    let changes = [&resync("3600")[..], &[persist]].concat();
+    let daemon = Daemon::start_on(&engine, &settings(&changes));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo kept > file");
+    let (poisoned, _) = life(&engine, &api, "a");
+    engine.docker(&["stop", "--time=0", &poisoned]);
+    api.wait_for("a", "hibernated");
+    poison(&mut engine, daemon.dir(), &poisoned);
+    wait_for_health(&api, "ok");
+    assert_eq!(wait_for_command(&api, "a", "cat file")["output"], "kept\n");
+    let (container, _) = life(&engine, &api, "a");
+    assert_ne!(container, poisoned);
+    assert_eq!(engine.labelled(&daemon.label()), [container]);
+    let log = service_log(&daemon);
+    assert_eq!(
+        log.matches("the engine was killed while it started")
+            .count(),
+        1
+    );
+    engine.ctr(&["tasks", "kill", "-s", "9", &poisoned]);
+    purge_all(&engine, &daemon, &api);
+}
+
+/// Makes these calls at once; each succeeds or says why it does not.
+fn call_at_once(daemon: &Daemon, calls: Vec<(String, Value)>) -> Vec<JoinHandle<()>> {
+    let call = |(path, asked): (String, Value)| {
+        let http = daemon.http();
+        thread::spawn(move || {
+            let reply = Api::request_on(&http, "POST", &path, Some(&asked)).unwrap();
+            let says_why = reply.json().is_some_and(|body| body["detail"].is_string());
+            let what = format!("{path}: {} {}", reply.status, reply.text());
+            assert!(reply.status == 200 || says_why, "{what}");
+        })
+    };
+    calls.into_iter().map(call).collect()
+}
+
+/// The kills that an ordinary run makes, and those of a whole one.
+const KILLS: (u64, u64) = (2, 40);
+
+#[test]
 fn no_ghost_of_an_engine_killed_in_mid_start_goes_unreported_or_stays() {
-    let mut engine = SecondEngine::start(LiveRestore::On, DataRoot::Plain);
+    let mut engine = SecondEngine::start(LiveRestore::Off, DataRoot::Plain);
     let daemon = Daemon::start_on(&engine, &settings(&resync("1")));
     let api = Api::of(&daemon);
-    let kills = if whole() { 30 } else { 3 };
+    let kept: Vec<String> = (0..WAKES).map(|n| format!("kept-{n}")).collect();
+    for id in &kept {
+        api.open_id(id);
+        api.sh(id, &format!("echo {id} > whose"));
+        engine.docker(&["kill", &life(&engine, &api, id).0]);
+        api.wait_for(id, "hibernated");
+    }
+    let kills = if whole() { KILLS.1 } else { KILLS.0 };
     for round in 0..kills {
-        let ids: Vec<String> = (0..OPENINGS).map(|n| format!("r{round}-{n}")).collect();
-        let openings = open_at_once(&daemon, &ids);
-        thread::sleep(Duration::from_millis(150 + 90 * (round % 8)));
+        let opened: Vec<String> = (0..OPENINGS).map(|n| format!("r{round}-{n}")).collect();
+        let wakes = kept.iter().map(|id| {
+            let asked = json!({"command": "cat whose"});
+            (format!("/sessions/{id}/exec"), asked)
+        });
+        let openings = opened
+            .iter()
+            .map(|id| ("/sessions".to_owned(), json!({"session_id": id})));
+        let calls = call_at_once(&daemon, wakes.chain(openings).collect());
+        thread::sleep(Duration::from_millis(100 + 90 * (round % 8)));
         engine.kill();
-        for opening in openings {
-            opening.join().unwrap();
+        for call in calls {
+            call.join().unwrap();
         }
-        engine.start_again(match round % 2 {
-            0 => LiveRestore::On,
+        // Without live restore, all fall asleep and are woken in the next round.
+        engine.start_again(match round % 4 {
+            3 => LiveRestore::On,
             _ => LiveRestore::Off,
         });
-        wait_for_health(&api, "ok");
+        wait("the engine is back", SETTLED, || {
+            (api.json(200, "GET /healthz", None)["status"] == "ok").then_some(())
+        });
         let listed = api.json(200, "GET /sessions", None);
-        let open: BTreeSet<String> = listed["sessions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|session| session["session_id"].as_str().unwrap().to_owned())
+        let listed = listed["sessions"].as_array().unwrap().iter();
+        let open: BTreeSet<&str> = listed
+            .map(|session| session["session_id"].as_str().unwrap())
             .collect();
-        for id in &open {
-            wait_for_command(&api, id, "echo hi");
+        if round % 2 == 0 {
+            for id in &open {
+                wait_for_command(&api, id, "echo hi");
+            }
         }
-        // What is not listed by the engine has no process, once it was looked at.
+        // What the engine does not list has no process, once it was looked at.
         wait("no ghost is left", SETTLED, || {
             let listed: BTreeSet<String> = engine.labelled(&daemon.label()).into_iter().collect();
             let left: BTreeSet<String> = engine.processes().into_keys().collect();
             left.is_subset(&listed).then_some(())
         });
-        purge_all(&engine, &daemon, &api);
+        for id in open.iter().filter(|id| id.starts_with('r')) {
+            api.close(id, "?purge=true");
+        }
     }
+    for id in &kept {
+        assert_eq!(
+            wait_for_command(&api, id, "cat whose")["output"],
+            format!("{id}\n")
+        );
+    }
+    purge_all(&engine, &daemon, &api);
     let log = service_log(&daemon);
-    let poisoned = log
-        .matches("the engine was killed while it started")
-        .count();
-    let ghosts = log.matches("has lost a container").count();
-    eprintln!("{kills} kills: {poisoned} poisoned starts, {ghosts} ghosts");
+    let count = |words: &str| log.matches(words).count();
+    eprintln!(
+        "{kills} kills: {} poisoned starts, {} ghosts, {} ended",
+        count("the engine was killed while it started"),
+        count("has lost a container"),
+        count("a ghost was ended"),
+    );
+}
+
+/// Takes all the space that is left of the engine's disk.
+fn fill(engine: &SecondEngine) {
+    let mut filler = fs::File::create(engine.data_root().join("filler")).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        while filler.write_all(&vec![b'x'; size]).is_ok() {}
+    }
+    drop(filler.sync_all());
+}
+
+#[test]
+fn a_full_data_root_refuses_openings_and_wakes_leaves_nothing_and_heals() {
+    let engine = SecondEngine::start(LiveRestore::Off, DataRoot::Disk(40));
+    let daemon = Daemon::start_on(&engine, &settings(&resync("3600")));
+    let api = Api::of(&daemon);
+    api.open_id("asleep");
+    api.sh("asleep", "echo kept > file");
+    let (container, _) = life(&engine, &api, "asleep");
+    engine.docker(&["kill", &container]);
+    api.wait_for("asleep", "hibernated");
+    wait("its container is gone", SETTLED, || {
+        engine.labelled(&daemon.label()).is_empty().then_some(())
+    });
+    fill(&engine);
+    for _ in 0..2 {
+        let refused = api.call("POST", "/sessions", Some(&json!({"session_id": "new"})));
+        assert_eq!(refused.status, 507, "{}", refused.text());
+        assert_eq!(refused.json().unwrap()["code"], "no_space");
+    }
+    let asked = json!({"command": "cat file"});
+    let refused = api.call("POST", "/sessions/asleep/exec", Some(&asked));
+    assert_eq!(refused.status, 507, "{}", refused.text());
+    let tries = || service_log(&daemon).matches("a step failed").count();
+    let before = tries();
+    thread::sleep(Duration::from_secs(5));
+    assert!(tries() - before < 6, "it is tried again at leisure");
+    assert_eq!(api.call("GET", "/sessions/new", None).status, 404);
+    assert!(!daemon.dir().join("ws/new").exists());
+    assert_eq!(engine.labelled(&daemon.label()), Vec::<String>::new());
+    fs::remove_file(engine.data_root().join("filler")).unwrap();
+    assert_eq!(
+        wait_for_command(&api, "asleep", "cat file")["output"],
+        "kept\n"
+    );
+    api.open_id("new");
+    assert_eq!(engine.labelled(&daemon.label()).len(), 2);
+    purge_all(&engine, &daemon, &api);
+}
+
+/// Answers as an engine that speaks none of the API's versions that are spoken here.
+fn serve_versions(listener: &UnixListener, oldest: &str, newest: &str) {
+    for stream in listener.incoming() {
+        let Ok(mut stream) = stream else { return };
+        let mut line = String::new();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        if reader.read_line(&mut line).is_err() {
+            continue;
+        }
+        let (status, body) = match line.split(' ').nth(1).unwrap_or_default() {
+            "/_ping" => ("200 OK", "OK".to_owned()),
+            "/version" => {
+                let versions =
+                    json!({"Version": "x", "ApiVersion": newest, "MinAPIVersion": oldest});
+                ("200 OK", versions.to_string())
+            }
+            "/the-end" => return,
+            _ => (
+                "400 Bad Request",
+                r#"{"message":"client version is not supported"}"#.to_owned(),
+            ),
+        };
+        let length = body.len();
+        let reply = format!(
+            "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        );
+        drop(stream.write_all(reply.as_bytes()));
+    }
+}
+
+#[test]
+fn an_engine_of_another_age_is_named_with_its_versions_until_it_is_upgraded() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("engine.sock");
+    let address = format!("unix://{}", socket.display());
+    for (oldest, newest) in [("1.12", "1.24"), ("1.99", "2.3")] {
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = thread::spawn(move || serve_versions(&listener, oldest, newest));
+        let daemon = Daemon::start(&settings(&[WORKSPACES, ("SANDBOXD_DOCKER_HOST", &address)]));
+        let api = Api::of(&daemon);
+        let health = wait_for_health(&api, "degraded");
+        let reason = health["reasons"][0].to_string();
+        assert!(
+            reason.contains(&format!("API {oldest} to {newest}")),
+            "{reason}"
+        );
+        assert!(reason.contains("upgrade the older of the two"), "{reason}");
+        assert!(service_log(&daemon).contains("upgrade the older of the two"));
+        let refused = api.call("POST", "/sessions", Some(&json!({"session_id": "a"})));
+        assert_eq!(refused.status, 503, "{}", refused.text());
+        assert!(refused.text().contains("upgrade"), "{}", refused.text());
+        // The upgrade: another engine is at the same place.
+        let mut last = UnixStream::connect(&socket).unwrap();
+        last.write_all(b"GET /the-end HTTP/1.1\r\n\r\n").unwrap();
+        server.join().unwrap();
+        fs::remove_file(&socket).unwrap();
+        std::os::unix::fs::symlink("/var/run/docker.sock", &socket).unwrap();
+        wait_for_health(&api, "ok");
+        wait("an opening works", SETTLED, || {
+            let reply = api.call("POST", "/sessions", Some(&json!({"session_id": "a"})));
+            (reply.status == 200).then_some(())
+        });
+        assert_eq!(api.sh("a", "echo hi"), "hi");
+        drop(daemon);
+        fs::remove_file(&socket).unwrap();
+    }
+}
+
+#[test]
+fn behind_another_engine_nothing_is_made_or_lost_until_the_known_one_is_back() {
+    let mut known = SecondEngine::start(LiveRestore::On, DataRoot::Plain);
+    let other = SecondEngine::start(LiveRestore::Off, DataRoot::Plain);
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("engine.sock");
+    let point_to = |engine: &SecondEngine| {
+        let next = dir.path().join("next");
+        std::os::unix::fs::symlink(engine.socket(), &next).unwrap();
+        fs::rename(next, &socket).unwrap();
+    };
+    point_to(&known);
+    let address = format!("unix://{}", socket.display());
+    let daemon = Daemon::start(&settings(
+        &[&resync("1")[..], &[("SANDBOXD_DOCKER_HOST", &address)]].concat(),
+    ));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo kept > file");
+    let before = life(&known, &api, "a");
+    let running = known.processes();
+    known.kill();
+    point_to(&other);
+    let health = wait("another engine is told of", SETTLED, || {
+        let health = api.json(200, "GET /healthz", None);
+        health
+            .to_string()
+            .contains("engine_changed")
+            .then_some(health)
+    });
+    assert_eq!(health["status"], "degraded", "{health}");
+    let asked = json!({"command": "cat file"});
+    let refused = api.call("POST", "/sessions/a/exec", Some(&asked));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    let refused = api.call("POST", "/sessions", Some(&json!({"session_id": "b"})));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    // Several resyncs look at it meanwhile.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(other.docker(&["ps", "--all", "--quiet"]), "");
+    assert_eq!(known.processes(), running, "the sandbox goes on");
+    known.start_again(LiveRestore::On);
+    point_to(&known);
+    wait_for_health(&api, "ok");
+    assert_eq!(wait_for_command(&api, "a", "cat file")["output"], "kept\n");
+    assert_eq!(life(&known, &api, "a"), before);
+    purge_all(&known, &daemon, &api);
 }

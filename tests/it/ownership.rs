@@ -239,7 +239,8 @@ fn a_corrupt_store_ends_with_65_and_is_left_alone() {
     let cut = &whole[..whole.len() / 3];
     fs::write(&database, cut).unwrap();
     for _ in 0..2 {
-        let (code, said) = run_to_end(&[], &state, &[]);
+        let refuse = [("SANDBOXD_ON_CORRUPT_STORE", "refuse")];
+        let (code, said) = run_to_end(&[], &state, &refuse);
         assert_eq!(code, 65, "{said}");
         assert!(said.contains("corrupt"), "{said}");
         assert_eq!(fs::read(&database).unwrap(), cut);

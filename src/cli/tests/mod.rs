@@ -5,6 +5,7 @@ mod doctor;
 mod events;
 mod exec;
 mod failing;
+mod holds;
 mod removal;
 mod sessions;
 

@@ -15,6 +15,8 @@ use crate::policy::valid::{CPU_SHARES_MAX, CPU_SHARES_MIN, PIDS_MAX};
 const COUNT_MAX: u64 = 1_000_000;
 /// The largest file that can be asked for: 1 TiB.
 const BYTES_MAX: u64 = 1 << 40;
+/// The bytes of the largest body that is accepted: 16 MiB.
+const BODY_BYTES_MIN: u64 = 16 << 20;
 /// The largest user number but the one that means nobody.
 const UID_MAX: u64 = 4_294_967_294;
 
@@ -453,8 +455,23 @@ pub const SETTINGS: &[Setting] = &[
         default: Is("1024"),
         group: Operation,
         doc: "Connections of clients at once.",
-        nuance: "Each takes a file descriptor: keep LimitNOFILE= well above it.",
+        nuance: "When all are taken, further ones wait for a second and are then refused with \
+            503. Each takes a file descriptor: where the limit of the process, which the \
+            daemon raises as far as it may, is too low for them and for the commands, fewer \
+            are served and the log says so.",
         example: "4096",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_BODY_BYTES",
+        kind: Whole(BODY_BYTES_MIN, BYTES_MAX),
+        default: Is("67108864"),
+        group: Operation,
+        doc: "Bytes of request bodies held at once, over all requests.",
+        nuance: "A body that does not fit beside the others is refused with 503; bodies of \
+            up to 16 KiB do not count. At least 16777216, the largest body. Reading bodies \
+            takes up to twice that in memory.",
+        example: "33554432",
         ..BASE
     },
     Setting {
@@ -486,6 +503,31 @@ pub const SETTINGS: &[Setting] = &[
         doc: "Seconds for which a container of ours that no record explains is left alone.",
         nuance: "Leaves time to restore a store from a backup before its containers go.",
         example: "3600",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_ON_CORRUPT_STORE",
+        kind: Choice(&["rebuild", "refuse"]),
+        default: Is("rebuild"),
+        group: Operation,
+        doc: "What is done at start about a store that is lost or corrupt.",
+        nuance: "With rebuild it is set aside under a dated name, never deleted, and the \
+            records are made anew from the containers and the workspaces, with the same \
+            tokens; nothing is reaped, expired or swept until `sandboxctl release \
+            store_rebuilt`. With refuse the daemon ends with exit code 65.",
+        example: "refuse",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_RELEASE_HOLDS",
+        kind: MaybeText,
+        default: Nothing("no hold is released"),
+        group: Operation,
+        doc: "Holds that are let go of at this start, separated by commas: store_rebuilt, \
+            engine_changed.",
+        nuance: "Does what `sandboxctl release` does, for one start: take it out again \
+            afterwards. A store that is lost at this very start is not confirmed by it.",
+        example: "store_rebuilt",
         ..BASE
     },
     Setting {

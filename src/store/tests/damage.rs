@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::{TempDir, tempdir};
 
+use super::flips::digest;
 use super::*;
 use crate::session::record::Status;
 use crate::store::database::Database;
@@ -34,7 +35,7 @@ fn database_dir(dir: &Path) -> PathBuf {
 }
 
 /// A probe in a process of its own, which runs this test binary.
-fn child_probe(dir: &Path) -> Probe {
+pub(super) fn child_probe(dir: &Path) -> Probe {
     let exe = std::env::current_exe().unwrap();
     let run = format!(
         "{DIR_VARIABLE}=\"$2\" exec '{}' store::tests::damage::probes --exact --ignored --nocapture",
@@ -106,36 +107,45 @@ async fn a_cut_log_is_never_taken_for_an_empty_store() {
 }
 
 #[tokio::test]
-async fn a_log_cut_after_an_orderly_end_is_noticed_wherever_it_is_cut_and_left_alone() {
+async fn a_log_that_was_cut_is_noticed_wherever_it_is_cut() {
     let dir = a_store().await;
     let log = database_dir(dir.path()).join("db");
     let whole = fs::read(&log).unwrap();
-    for part in 1..=9 {
-        let cut = &whole[..whole.len() * part / 10];
+    for part in 1..=19 {
+        remove_snapshots(dir.path());
+        let cut = &whole[..whole.len() * part / 20];
         fs::write(&log, cut).unwrap();
         let outcome = Store::open(&options(dir.path()));
         assert!(
             matches!(&outcome, Err(OpenError::Corrupt { .. })),
-            "{part} tenths: {outcome:?}"
+            "{part} twentieths: {outcome:?}"
         );
-        assert!(fs::read(&log).unwrap() == cut, "it was changed");
     }
+    remove_snapshots(dir.path());
     fs::write(&log, &whole).unwrap();
     assert_eq!(open_store(dir.path()).records().len(), 200);
 }
 
 #[tokio::test]
-async fn a_store_that_lost_sessions_while_it_was_closed_is_corrupt() {
-    let dir = a_store().await;
-    let database = Database::open(&database_dir(dir.path())).unwrap();
-    let mut writes = Writes::default();
-    desired::remove(&mut writes, &id("s2"));
-    database.apply(&writes, Durability::Synced).unwrap();
-    database.close();
-    for _ in 0..2 {
-        match Store::open(&options(dir.path())) {
-            Err(OpenError::Corrupt { why, .. }) => assert!(why.contains("199"), "{why}"),
-            other => panic!("{other:?}"),
+async fn a_store_that_lost_or_got_back_records_is_corrupt() {
+    for (change, lost) in [(1, true), (2, false)] {
+        let dir = a_store().await;
+        let database = Database::open(&database_dir(dir.path())).unwrap();
+        let mut writes = Writes::default();
+        if lost {
+            desired::remove(&mut writes, &id("s2"));
+        } else {
+            desired::put(&mut writes, &record("s2", 2)).unwrap();
+        }
+        database.apply(&writes, Durability::Synced).unwrap();
+        database.close();
+        for _ in 0..2 {
+            match Store::open(&options(dir.path())) {
+                Err(OpenError::Corrupt { why, .. }) => {
+                    assert!(why.contains("should hold 200"), "{why}");
+                }
+                other => panic!("{change}: {other:?}"),
+            }
         }
     }
 }
@@ -166,6 +176,41 @@ async fn a_corrupt_store_is_set_aside_under_its_date_and_the_instance_stays() {
     store.close().await.unwrap();
     let store = open_store(dir.path());
     assert_eq!(store.recovered(), None);
+    // A process that ended before it had made the records anew begins again.
+    let rebuilt = store.rebuilt().expect("nobody has made its records anew");
+    assert!(!rebuilt.files_read && !rebuilt.containers_read && !rebuilt.confirmed);
+    assert_eq!(rebuilt.set_aside, aside.display().to_string());
+    for progress in [
+        Progress::FilesRead,
+        Progress::ContainersRead,
+        Progress::Confirmed,
+    ] {
+        assert!(store.rebuilt().is_some());
+        store.commit(Batch::new().rebuild(progress)).await.unwrap();
+    }
+    assert_eq!(store.rebuilt(), None);
+    assert!(!store.is_unconfirmed());
+}
+
+#[tokio::test]
+async fn whatever_stands_in_the_place_of_a_store_is_set_aside() {
+    for rubbish in ["file", "link", "log is a directory", "nothing"] {
+        let dir = a_store().await;
+        let store = dir.path().join("store");
+        fs::rename(&store, dir.path().join("elsewhere")).unwrap();
+        match rubbish {
+            "file" => fs::write(&store, "rubbish").unwrap(),
+            "link" => std::os::unix::fs::symlink("/nonexistent", &store).unwrap(),
+            "log is a directory" => fs::create_dir_all(store.join("v1/db")).unwrap(),
+            _ => {}
+        }
+        let mut options = options(dir.path());
+        options.on_corrupt = OnCorrupt::SetAside;
+        let opened = Store::open(&options).unwrap();
+        assert!(opened.is_unconfirmed(), "{rubbish}");
+        let aside = opened.recovered().unwrap();
+        assert!(fs::symlink_metadata(aside).is_ok(), "{rubbish}");
+    }
 }
 
 #[tokio::test]
@@ -214,9 +259,13 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     let mut options = options(dir.path());
     options.on_corrupt = OnCorrupt::SetAside;
     options.probe = child_probe(dir.path());
+    let before = digest(&database_dir(dir.path()));
     let outcome = Store::open(&options);
     assert!(matches!(outcome, Err(OpenError::NewerSchema { found: 2 })));
-    assert!(dir.path().join("store/v1/db").exists());
+    assert!(
+        digest(&database_dir(dir.path())) == before,
+        "it was changed"
+    );
 }
 
 #[tokio::test]
@@ -239,7 +288,8 @@ async fn a_probe_that_says_nothing_about_the_store_sets_nothing_aside() {
     let dir = a_store().await;
     let mut options = options(dir.path());
     options.on_corrupt = OnCorrupt::SetAside;
-    for body in ["exit 2", "exit 74", "kill -9 $$"] {
+    options.probe_deadline = Duration::from_secs(2);
+    for body in ["exit 2", "exit 74", "kill -9 $$", "kill -STOP $$"] {
         options.probe = Probe::Child(script(dir.path(), body));
         let outcome = Store::open(&options);
         assert!(matches!(outcome, Err(OpenError::Engine { .. })), "{body}");

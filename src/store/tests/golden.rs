@@ -9,7 +9,7 @@ use expect_test::expect_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{event, record};
+use super::{event, open_store, record};
 use crate::clock::Timestamp;
 use crate::id::{ContainerKey, InstanceId};
 use crate::policy::catalogue::PackageManager;
@@ -19,6 +19,11 @@ use crate::session::record::{
     Closed, Event, Former, Notice, Parked, Purge, Reason, Record, Status,
 };
 use crate::store::codec::{decode, encode};
+use crate::store::database::Database;
+use crate::store::meta::Meta;
+use crate::store::tally::Tally;
+use crate::store::writes::{Durability, Tree, Writes};
+use crate::store::{Batch, Expect, Rebuilt, desired, marker};
 
 /// Checks that a value has the bytes of its file, and that those make the value.
 fn is_golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, value: &T) {
@@ -123,4 +128,59 @@ fn an_identity_is_stored_as_schema_1_has_it() {
     is_golden("token-key-id.json", &Some("0123456789abcdef".to_owned()));
     is_golden("engine-id.json", &None::<String>);
     is_golden("order.json", &42_u64);
+}
+
+#[test]
+fn what_the_store_knows_of_itself_is_stored_as_schema_1_has_it() {
+    is_golden(
+        "tally.json",
+        &Some(Tally {
+            commits: 12,
+            records: 3,
+            statuses: 2,
+            sum: 7,
+        }),
+    );
+    let mut rebuilt = Rebuilt::begin(
+        Timestamp::from_secs(1_700_000_000),
+        "/var/lib/sandboxd/store.corrupt-2023-11-14T22-13-20Z".to_owned(),
+        "its log is gone".to_owned(),
+    );
+    rebuilt.sessions = 4;
+    rebuilt.files_read = true;
+    is_golden("rebuilt.json", &Some(rebuilt));
+}
+
+#[tokio::test]
+async fn a_store_from_before_the_tally_opens_and_is_tallied_from_then_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let database_dir = dir.path().join("store/v1");
+    fs::create_dir_all(&database_dir).unwrap();
+    let instance = InstanceId::random();
+    let mut writes = Writes::default();
+    Meta::new(instance.clone()).put(&mut writes).unwrap();
+    for key in ["tally", "rebuilt"] {
+        writes.remove(Tree::Meta, key.as_bytes().to_vec());
+    }
+    desired::put(&mut writes, &record("old", 3)).unwrap();
+    let database = Database::open(&database_dir).unwrap();
+    database.apply(&writes, Durability::Synced).unwrap();
+    database.close();
+    marker::write(dir.path(), &instance).unwrap();
+    for generation in [3, 4] {
+        let store = open_store(dir.path());
+        let next = record("old", generation + 1);
+        let batch = Batch::new().put_record(next, Expect::Generation(generation));
+        store.commit(batch).await.unwrap();
+        store.close().await.unwrap();
+    }
+    let database = Database::open(&database_dir).unwrap();
+    let meta = database.load().unwrap().unwrap().meta;
+    let tally = Tally {
+        commits: 2,
+        records: 1,
+        statuses: 0,
+        sum: 5,
+    };
+    assert_eq!(meta.tally, Some(tally));
 }

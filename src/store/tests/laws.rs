@@ -411,3 +411,38 @@ async fn the_debug_text_of_a_store_shows_nothing_that_is_stored() {
     assert!(text.contains("n_records: 1"), "{text}");
     assert!(!text.contains(record("a", 1).spec.nonce.as_str()));
 }
+
+/// Not a law: tells what a commit costs, for whoever changes the committer.
+#[tokio::test]
+#[ignore = "measures"]
+#[expect(clippy::print_stdout, reason = "the figures are what it is for")]
+async fn what_a_commit_costs() {
+    let dir = tempdir().unwrap();
+    let store = open_store(dir.path());
+    store
+        .commit(Batch::new().put_record(record("a", 1), Expect::Absent))
+        .await
+        .unwrap();
+    for (kind, n) in [("warm", 500_u64), ("intent", 4_000), ("event", 4_000)] {
+        let mut took = Vec::new();
+        for _ in 0..n {
+            let generation = store.record(&id("a")).unwrap().marks.generation;
+            let batch = match kind {
+                "event" => Batch::new().event(None, event("x")),
+                _ => Batch::new()
+                    .put_record(record("a", generation + 1), Expect::Generation(generation)),
+            };
+            let began = tokio::time::Instant::now();
+            store.commit(batch).await.unwrap();
+            took.push(began.elapsed());
+        }
+        took.sort_unstable();
+        let at = |share: usize| took[took.len() * share / 100].as_micros();
+        println!(
+            "{kind}: p50 {} us, p90 {} us, p99 {} us",
+            at(50),
+            at(90),
+            at(99)
+        );
+    }
+}

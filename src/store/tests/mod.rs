@@ -1,9 +1,11 @@
 //! Checks the store's laws against real files.
 
 mod damage;
+mod flips;
 mod full_disk;
 mod golden;
 mod kill;
+mod kill_open;
 mod laws;
 
 use std::collections::BTreeMap;

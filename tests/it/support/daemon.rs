@@ -50,6 +50,8 @@ pub(crate) struct Daemon {
     port: u16,
     token: String,
     settings: Settings,
+    /// Shell commands that are run before the program, in its process.
+    before: String,
     child: Option<Child>,
     instances: BTreeSet<String>,
     engine: Engine,
@@ -70,19 +72,26 @@ impl Daemon {
     /// In `settings`, `{{work}}` stands for its directory and `{{image}}` for the image
     /// of the tests. Panics when it does not come up; the end of its log is shown then.
     pub(crate) fn start(settings: &Settings) -> Self {
-        Self::prepared(settings, None)
+        Self::prepared(settings, ":", None)
     }
 
     /// Starts a daemon on an engine of the test's own, which has to outlive it.
     pub(crate) fn start_on(engine: &SecondEngine, settings: &Settings) -> Self {
         let mut settings = settings.clone();
         settings.insert("SANDBOXD_DOCKER_HOST".to_owned(), engine.host());
-        Self::prepared(&settings, Some(engine.host()))
+        Self::prepared(&settings, ":", Some(engine.host()))
     }
 
-    fn prepared(settings: &Settings, engine: Option<String>) -> Self {
+    /// Starts a daemon in a process that a shell has prepared by `before`, such as with
+    /// `ulimit`, and waits until it answers.
+    pub(crate) fn start_under(settings: &Settings, before: &str) -> Self {
+        Self::prepared(settings, before, None)
+    }
+
+    fn prepared(settings: &Settings, before: &str, engine: Option<String>) -> Self {
         docker::need_image();
         let mut daemon = Self::prepare(settings, Engine::Real(engine));
+        before.clone_into(&mut daemon.before);
         daemon.spawn();
         daemon
     }
@@ -121,6 +130,7 @@ impl Daemon {
             token: uuid::Uuid::new_v4().simple().to_string(),
             dir,
             settings,
+            before: ":".to_owned(),
             child: None,
             instances: BTreeSet::new(),
             engine,
@@ -193,6 +203,11 @@ impl Daemon {
         self.spawn();
     }
 
+    /// Changes a setting from the next start on.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.settings.insert(name.to_owned(), value.to_owned());
+    }
+
     /// Starts it again after it was stopped.
     pub(crate) fn start_again(&mut self) {
         self.spawn();
@@ -234,9 +249,9 @@ impl Daemon {
             .open(self.log_path())
             .unwrap();
         let program = env!("CARGO_BIN_EXE_sandboxd");
-        let words: Vec<&str> = under.iter().copied().chain([program]).collect();
-        let child = Command::new(words[0])
-            .args(&words[1..])
+        let child = Command::new("/bin/sh")
+            .args(["-c", &format!("{}; exec \"$0\" \"$@\"", self.before)])
+            .args(under.iter().chain([&program]))
             .env_clear()
             .envs(inherited())
             .env("SANDBOXD_HOST", "127.0.0.1")

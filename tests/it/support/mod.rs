@@ -13,9 +13,11 @@ pub(crate) mod notify;
 pub(crate) mod operations;
 pub(crate) mod proxy;
 pub(crate) mod raw_engine;
+pub(crate) mod records;
 pub(crate) mod scripted;
 pub(crate) mod second_engine;
 pub(crate) mod source;
+pub(crate) mod weight;
 
 /// Tells whether the full size of a test was asked for, as `scripts/faults.sh` does.
 pub(crate) fn whole() -> bool {

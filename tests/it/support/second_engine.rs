@@ -1,15 +1,16 @@
 //! Runs a Docker engine of a test's own, which may be stopped, frozen and killed.
 //!
 //! ```text
-//! unshare (pids, mounts)
+//! unshare (pids, mounts, network)
 //!   docker-init            the first process in there: with it, all of this ends
 //!     containerd           of its own, as the distributions run it
 //!       shims, sandboxes
 //!     dockerd
 //! ```
 //!
-//! Everything lives in process and mount namespaces of its own: whatever becomes of
-//! the test, the kernel ends every process and every mount with the first process.
+//! Everything lives in namespaces of its own: whatever becomes of the test, the kernel
+//! ends every process and every mount with the first process. The network is apart
+//! since an engine without a bridge removes the bridge of the one beside it.
 //! Control groups are the host's, where the engine's containers are found as any
 //! other engine's.
 
@@ -81,8 +82,8 @@ impl SecondEngine {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let mut holder = Command::new("unshare")
-            .args(["--pid", "--mount", "--fork", "--kill-child", "--mount-proc"])
-            .args(["sh", "-c", FIRST])
+            .args(["--pid", "--mount", "--net", "--fork", "--kill-child"])
+            .args(["--mount-proc", "sh", "-c", FIRST])
             .env("DISK", disk(dir.path(), data_root))
             .env("DATA", dir.path().join("data"))
             .env("READY", dir.path().join("ready"))
@@ -206,6 +207,21 @@ impl SecondEngine {
         self.dockerd = Some(self.enter(&args, "dockerd.log"));
     }
 
+    /// Runs `ctr ARGS` on its containerd, beside the engine; returns what it prints.
+    pub(crate) fn ctr(&self, args: &[&str]) -> String {
+        let output = Command::new("nsenter")
+            .args(["--mount", "--pid", "--net", "--target"])
+            .arg(self.first.as_raw_nonzero().to_string())
+            .args(["ctr", "--namespace", "moby", "--address"])
+            .arg(self.dir.path().join("ctd/c.sock"))
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ctr {args:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     /// Kills its containerd; the shims and the sandboxes go on.
     pub(crate) fn kill_containerd(&mut self) {
         let containerd = self.containerd.take().expect("containerd runs");
@@ -269,7 +285,7 @@ impl SecondEngine {
             .open(self.dir.path().join(log))
             .unwrap();
         let mut entered = Command::new("nsenter")
-            .args(["--mount", "--pid", "--target"])
+            .args(["--mount", "--pid", "--net", "--target"])
             .arg(self.first.as_raw_nonzero().to_string())
             .args(args)
             .stdin(Stdio::null())
@@ -362,7 +378,7 @@ mkdir -p /etc/docker
 mount -t tmpfs tmpfs /etc/docker
 [ -z "$DISK" ] || mount -o loop "$DISK" "$DATA"
 : >"$READY"
-exec docker-init -s -- sleep infinity
+exec $(command -v docker-init || command -v tini) -s -- sleep infinity
 "#;
 
 /// Makes the file of a disk, where one is asked for; its path is empty otherwise.

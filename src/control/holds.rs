@@ -1,0 +1,43 @@
+//! Lists what holds the service back, and lets go of it.
+
+use super::{Control, Refusal, unwritten};
+use crate::reconcile::{Holds, Released, Standing};
+use crate::session::Hold;
+use crate::wire::holds::{HoldInfo, HoldList};
+
+impl Control {
+    /// Lists the holds that stand.
+    pub fn list_holds(&self) -> HoldList {
+        let standing = self.holds().standing();
+        HoldList {
+            holds: standing.into_iter().map(on_wire).collect(),
+        }
+    }
+
+    /// Lets go of a hold.
+    pub async fn release(&self, name: &str) -> Result<(), Refusal> {
+        let none = || Refusal::NoHold(name.chars().take(80).collect());
+        let hold = Hold::parse(name).ok_or_else(none)?;
+        let released = self.holds().release(hold).await;
+        match released.map_err(|error| unwritten(&error))? {
+            Released::Yes => Ok(()),
+            Released::NotHeld => Err(none()),
+        }
+    }
+
+    pub(super) fn holds(&self) -> Holds {
+        Holds {
+            books: self.0.books.clone(),
+            engine: self.0.loop_.engine.clone(),
+        }
+    }
+}
+
+fn on_wire(standing: Standing) -> HoldInfo {
+    HoldInfo {
+        name: standing.hold.as_str().to_owned(),
+        since: standing.since.secs_f64(),
+        detail: standing.detail,
+        remedy: standing.remedy,
+    }
+}

@@ -1,0 +1,107 @@
+//! Tells what holds the service back, and lets go of it when an operator says so.
+
+use super::books::Books;
+use super::health::EngineHealth;
+use crate::clock::Timestamp;
+use crate::session::{Hold, Sweeps};
+use crate::store::{Batch, ClaimError, CommitError, Progress};
+
+/// A hold that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Which one.
+    pub hold: Hold,
+    /// Since when.
+    pub since: Timestamp,
+    /// What happened.
+    pub detail: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// What holds the service back; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Holds {
+    /// Where a rebuilt store says that it is one.
+    pub books: Books,
+    /// Where another engine is noticed.
+    pub engine: EngineHealth,
+}
+
+/// Whether a hold was let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It was.
+    Yes,
+    /// It did not stand.
+    NotHeld,
+}
+
+impl Holds {
+    /// Returns the holds that stand.
+    pub fn standing(&self) -> Vec<Standing> {
+        let rebuilt = self.books.store.rebuilt();
+        let rebuilt = rebuilt.filter(|rebuilt| !rebuilt.confirmed).map(|rebuilt| {
+            let rest = match (rebuilt.files_read, rebuilt.containers_read) {
+                (_, true) => "",
+                (_, false) => "; the engine's containers are still to be taken over",
+            };
+            Standing {
+                hold: Hold::StoreRebuilt,
+                since: rebuilt.since,
+                detail: format!(
+                    "the store was lost ({}) and is set aside in {}; {} sessions were made anew from what was left on the host{rest}; nothing is reaped, expired or swept",
+                    rebuilt.why, rebuilt.set_aside, rebuilt.sessions
+                ),
+                remedy: "look at the sessions, then `sandboxctl release store_rebuilt`".to_owned(),
+            }
+        });
+        let changed = self.engine.changed().map(|changed| Standing {
+            hold: Hold::EngineChanged,
+            since: changed.since,
+            detail: format!(
+                "engine {} answers instead of {}, which has the sandboxes; nothing is started, stopped or removed",
+                changed.found, changed.known
+            ),
+            remedy: "start the known engine again, or accept the other one with `sandboxctl release engine_changed`: sessions then start anew on it, with their workspaces".to_owned(),
+        });
+        rebuilt.into_iter().chain(changed).collect()
+    }
+
+    /// Tells whether the service may remove, close and reap on its own initiative.
+    pub fn sweeps(&self) -> Sweeps {
+        if self.books.store.is_unconfirmed() || self.engine.changed().is_some() {
+            Sweeps::Off
+        } else {
+            Sweeps::On
+        }
+    }
+
+    /// Lets go of a hold, and has everything gone through.
+    pub async fn release(&self, hold: Hold) -> Result<Released, CommitError> {
+        let store = &self.books.store;
+        match hold {
+            Hold::StoreRebuilt => {
+                if !store.is_unconfirmed() {
+                    return Ok(Released::NotHeld);
+                }
+                store
+                    .commit(Batch::new().rebuild(Progress::Confirmed))
+                    .await?;
+            }
+            Hold::EngineChanged => {
+                let Some(changed) = self.engine.changed() else {
+                    return Ok(Released::NotHeld);
+                };
+                match store.accept_engine_id(&changed.found).await {
+                    Ok(()) | Err(ClaimError::KeyMismatch { .. }) => {}
+                    Err(ClaimError::Commit(error)) => return Err(error),
+                }
+                self.engine.doubt();
+            }
+        }
+        tracing::warn!(hold = hold.as_str(), "an operator let go of a hold");
+        self.engine.gap();
+        Ok(Released::Yes)
+    }
+}
