@@ -521,7 +521,7 @@ fn chance_by_a_seed_leaves_everything_whole() {
                 world.call("DELETE", &format!("/sessions/{id}?purge=true"), None);
             }
         }
-        world.engine.faults().follow(Plan::default());
+        world.wait_until_served();
         for id in ["s0", "s1", "s2"] {
             world.call("DELETE", &format!("/sessions/{id}?purge=true"), None);
         }
