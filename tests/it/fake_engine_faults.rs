@@ -488,7 +488,7 @@ fn a_command_whose_engine_restarts_has_an_unknown_end() {
 
 #[test]
 fn chance_by_a_seed_leaves_everything_whole() {
-    let seeds = if whole() { 40 } else { 3 };
+    let seeds = if whole() { 20 } else { 3 };
     for seed in 0..seeds {
         let world = World::new(&[("SANDBOXD_CLEANUP_INTERVAL", "2")]);
         let actions = vec![
