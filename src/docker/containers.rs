@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::body::{LIST_BYTES_MAX, parse};
-use super::engine::{Call, Engine};
+use super::engine::{Answer, Call, Engine};
 use super::error::{Error, Kind};
 use super::inspect::{Inspect, Summary};
 use super::path::Path;
@@ -130,7 +130,21 @@ fn container(id: &str, verb: &str) -> Path {
     Path::new(&["containers", id, verb])
 }
 
+/// What the engine answers to a change: done, or so already.
+const DONE: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED];
+
 impl Engine {
+    /// Changes a container. Whoever answers anything but what the engine does, be it
+    /// with success, is something else in its place.
+    async fn change(&self, name: &'static str, call: Call) -> Result<Answer, Error> {
+        let answer = self.call(call).await?;
+        if DONE.contains(&answer.status) {
+            return Ok(answer);
+        }
+        let what = format!("a change with status {}", answer.status);
+        Err(self.failure(name, Kind::malformed(what)))
+    }
+
     /// Creates a container of that name.
     ///
     /// After an error the container may exist all the same: look by its name.
@@ -152,9 +166,10 @@ impl Engine {
 
     /// Starts a container.
     pub async fn start(&self, id: &str) -> Result<Started, Error> {
+        const NAME: &str = "start a container";
         let path = container(id, "start");
-        let call = Call::post("start a container", path, self.deadlines().start);
-        match self.call(call).await {
+        let call = Call::post(NAME, path, self.deadlines().start);
+        match self.change(NAME, call).await {
             Ok(answer) if answer.status == StatusCode::NOT_MODIFIED => Ok(Started::Already),
             Ok(_) => Ok(Started::Now),
             // A network that is gone is a 404 too, in other words.
@@ -168,14 +183,13 @@ impl Engine {
     /// The grace counts in whole seconds, rounded up. A paused container is
     /// stopped as well.
     pub async fn stop(&self, id: &str, grace: Duration) -> Result<Stopped, Error> {
+        const NAME: &str = "stop a container";
         let round_up = u64::from(0 < grace.subsec_nanos());
         let grace_secs = grace.as_secs().saturating_add(round_up);
         let path = container(id, "stop").with("t", &grace_secs.to_string());
         let deadline = grace.saturating_add(self.deadlines().stop_slack);
-        match self
-            .call(Call::post("stop a container", path, deadline))
-            .await
-        {
+        let call = Call::post(NAME, path, deadline);
+        match self.change(NAME, call).await {
             Ok(answer) if answer.status == StatusCode::NOT_MODIFIED => Ok(Stopped::Already),
             Ok(_) => Ok(Stopped::Now),
             Err(error) if error.is_missing() => Ok(Stopped::Gone),
@@ -185,9 +199,10 @@ impl Engine {
 
     /// Lets a paused container run on.
     pub async fn unpause(&self, id: &str) -> Result<Unpaused, Error> {
+        const NAME: &str = "unpause a container";
         let path = container(id, "unpause");
-        let call = Call::post("unpause a container", path, self.deadlines().start);
-        match self.call(call).await {
+        let call = Call::post(NAME, path, self.deadlines().start);
+        match self.change(NAME, call).await {
             Ok(_) => Ok(Unpaused::Now),
             Err(error) if error.is_missing() => Ok(Unpaused::Gone),
             Err(error) if error.says("not paused") => Ok(Unpaused::NotPaused),
@@ -197,9 +212,10 @@ impl Engine {
 
     /// Gives a container another name; its labels stay.
     pub async fn rename(&self, id: &str, name: &str) -> Result<Renamed, Error> {
+        const NAME: &str = "rename a container";
         let path = container(id, "rename").with("name", name);
-        let call = Call::post("rename a container", path, self.deadlines().create);
-        match self.call(call).await {
+        let call = Call::post(NAME, path, self.deadlines().create);
+        match self.change(NAME, call).await {
             Ok(_) => Ok(Renamed::Now),
             Err(error) => match error.status() {
                 Some(404) if error.is_missing() => Ok(Renamed::Gone),
@@ -211,6 +227,7 @@ impl Engine {
 
     /// Removes a container with its anonymous volumes; bound directories stay.
     pub async fn remove(&self, id: &str, force: Force) -> Result<Removed, Error> {
+        const NAME: &str = "remove a container";
         let force = match force {
             Force::Yes => "1",
             Force::No => "0",
@@ -218,8 +235,8 @@ impl Engine {
         let path = Path::new(&["containers", id])
             .with("force", force)
             .with("v", "1");
-        let call = Call::delete("remove a container", path, self.deadlines().remove);
-        match self.call(call).await {
+        let call = Call::delete(NAME, path, self.deadlines().remove);
+        match self.change(NAME, call).await {
             Ok(_) => Ok(Removed::Now),
             Err(error) => match error.status() {
                 Some(404) if error.is_missing() => Ok(Removed::Gone),
@@ -346,6 +363,22 @@ mod tests {
             assert_eq!(fake.client().stop("c", grace).await.unwrap(), stopped);
             let last = fake.lines().pop().unwrap();
             assert_eq!(last, "POST /v1.41/containers/c/stop?t=2");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_success_that_is_not_the_engine_s_is_no_success() {
+        let fake = FakeEngine::new(|_| Answer::new(200, "<html>It works!</html>"));
+        let client = fake.client();
+        for error in [
+            client.start("c").await.unwrap_err(),
+            client.stop("c", Duration::ZERO).await.unwrap_err(),
+            client.unpause("c").await.unwrap_err(),
+            client.rename("c", "d").await.unwrap_err(),
+            client.remove("c", Force::Yes).await.unwrap_err(),
+        ] {
+            assert!(matches!(error.kind(), Kind::Malformed { .. }), "{error:?}");
+            assert_eq!(error.retry(), Retry::Backoff);
         }
     }
 

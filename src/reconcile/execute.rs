@@ -262,12 +262,23 @@ impl Executor {
         let name = container_name(&spec.id, key);
         match self.engine_call(self.host.engine.create(&name, &body).await)? {
             Created::New(_) => Ok(Next::Again),
-            // Ours from a call whose reply was lost, or somebody else's: look.
-            Created::NameTaken => Ok(Next::After(REMOVAL_POLL)),
+            Created::NameTaken => self.name_taken(&name).await,
             Created::NoSuchImage => {
                 self.images.missing(&blueprint.image);
                 Ok(Next::Again)
             }
+        }
+    }
+
+    /// Finds out who has a name: ours from a call whose reply was lost, or somebody
+    /// else's, which the next look tells; or nobody, as engines have it now and then.
+    async fn name_taken(&self, name: &str) -> Result<Next, Failure> {
+        match self.engine_call(self.host.engine.inspect(name).await)? {
+            Some(_) => Ok(Next::Again),
+            None => Err(Failure::Engine(format!(
+                "the engine says that the name {name} is taken, and has no container of that \
+                 name; try again, and restart the engine if it stays so"
+            ))),
         }
     }
 

@@ -79,6 +79,7 @@ impl Passes {
 
     async fn session(&self, id: &SessionId) -> Option<Timestamp> {
         let mut started = false;
+        let mut last = None;
         for _ in 0..STEPS_MAX {
             let Some(moment) = self.look(id).await else {
                 self.gone(id);
@@ -101,7 +102,7 @@ impl Passes {
                 aim: moment.aim,
             };
             match self.executor.execute(step, case).await {
-                Ok(Next::Again) => {}
+                Ok(Next::Again) => last = Some((moment, step)),
                 Ok(Next::After(span)) => return Some(self.now().plus(span)),
                 Ok(Next::OnNudge) => {
                     self.await_nudge(step, record);
@@ -118,9 +119,15 @@ impl Passes {
                 Err(failure) => return self.failed(&moment, step, failure).await,
             }
         }
-        // A session that gets no further by so many steps is not getting anywhere.
-        warn!(session = %id, steps = STEPS_MAX, "a session does not settle");
-        Some(self.now().plus(rest(1)))
+        // A session that gets no further by so many steps is not getting anywhere, and
+        // whoever waits for it would wait for ever.
+        let (moment, step) = last.expect("every step but the last of a pass was followed");
+        let why = Failure::Engine(format!(
+            "the engine says that all is done, and after {STEPS_MAX} steps it is not; see whether \
+             it is the engine that answers at {}",
+            self.executor.host.engine.endpoint()
+        ));
+        self.failed(&moment, step, why).await
     }
 
     async fn look(&self, id: &SessionId) -> Option<Moment> {

@@ -65,6 +65,11 @@ impl Api {
         Self(daemon.http())
     }
 
+    /// What carries its requests.
+    pub(crate) fn http(&self) -> &Http {
+        &self.0
+    }
+
     /// The same caller with another token.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self(self.0.with_token(Some(token)))

@@ -30,6 +30,8 @@ pub(crate) struct Claims {
     purged: BTreeSet<String>,
     /// Sessions of which some operation had no reply, as they were before it.
     unsure: BTreeMap<String, Option<Opened>>,
+    /// Those of them whose operation was a purge.
+    half_purged: BTreeSet<String>,
     /// Tokens of openings that are over.
     dead: Vec<(String, String)>,
 }
@@ -124,6 +126,12 @@ impl Claims {
         self.closed.remove(id);
         self.purged.remove(id);
         self.unsure.insert(id.to_owned(), before);
+    }
+
+    /// Takes down that a purge of the id had no reply: all of it is there, or nothing.
+    pub(crate) fn may_be_purged(&mut self, id: &str) {
+        self.unacknowledged(id);
+        self.half_purged.insert(id.to_owned());
     }
 
     /// Opens a session as `asked` says, and takes it down.
@@ -271,9 +279,18 @@ impl Claims {
         };
         let is_anew = found.status == 404;
         self.opened(&reply);
+        let was_purged = self.half_purged.remove(id) && is_anew;
         if let (true, Some(before)) = (is_anew, before) {
             self.dead.push((id.to_owned(), before.token));
-            let files = if has_files {
+            let workspace = home(daemon, id).join("workspace");
+            let mut kept = before
+                .files
+                .keys()
+                .filter(|path| workspace.join(path).exists());
+            if let Some(path) = kept.next().filter(|_| was_purged) {
+                violations.push(format!("{id}: it was purged, and {path} is there again"));
+            }
+            let files = if has_files && !was_purged {
                 before.files
             } else {
                 Files::new()
@@ -424,7 +441,10 @@ fn patiently(call: impl Fn() -> Response) -> Response {
     let end = Instant::now() + SETTLE_MAX;
     loop {
         let reply = call();
-        if !matches!(reply.status, 429 | 503) || end < Instant::now() {
+        let is_under_way = |body: Value| body["code"] == "session_opening";
+        let is_to_wait =
+            matches!(reply.status, 429 | 503) || reply.json().is_some_and(is_under_way);
+        if !is_to_wait || end < Instant::now() {
             return reply;
         }
         thread::sleep(POLL);

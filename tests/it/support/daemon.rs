@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -15,12 +16,16 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::docker;
+use super::fake::FakeEngine;
 use super::http::Http;
 use super::second_engine::SecondEngine;
 
 const START_MAX: Duration = Duration::from_secs(30);
 const STOP_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
+const SIGKILL: i32 = 9;
+/// How it ends when its store could not be tried.
+const UNTRIED: i32 = 74;
 const LOG_LINES_SHOWN_MAX: usize = 40;
 
 /// The settings of a daemon beyond the ones that every test needs, by variable.
@@ -49,8 +54,16 @@ pub(crate) struct Daemon {
     before: String,
     child: Option<Child>,
     instances: BTreeSet<String>,
-    /// The address of its engine, where that is not the one of all tests.
-    engine: Option<String>,
+    engine: Engine,
+}
+
+/// Whose containers a daemon makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Engine {
+    /// A real one's, of this address where it is not the one of all tests.
+    Real(Option<String>),
+    /// One's in memory, with which they are gone.
+    Fake,
 }
 
 impl Daemon {
@@ -77,6 +90,24 @@ impl Daemon {
 
     fn prepared(settings: &Settings, before: &str, engine: Option<String>) -> Self {
         docker::need_image();
+        let mut daemon = Self::prepare(settings, Engine::Real(engine));
+        before.clone_into(&mut daemon.before);
+        daemon.spawn();
+        daemon
+    }
+
+    /// Starts a daemon on an engine in memory, and waits until it answers.
+    ///
+    /// No part of it needs the real one.
+    pub(crate) fn on(engine: &FakeEngine, settings: &Settings) -> Self {
+        let mut daemon = Self::prepare(settings, Engine::Fake);
+        let address = ("SANDBOXD_DOCKER_HOST".to_owned(), engine.address());
+        daemon.settings.extend([address]);
+        daemon.spawn();
+        daemon
+    }
+
+    fn prepare(settings: &Settings, engine: Engine) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("sandboxd-it-")
             .tempdir()
@@ -94,18 +125,16 @@ impl Daemon {
                 (name.clone(), value)
             })
             .collect();
-        let mut daemon = Self {
+        Self {
             port: free_port(),
             token: uuid::Uuid::new_v4().simple().to_string(),
             dir,
             settings,
-            before: before.to_owned(),
+            before: ":".to_owned(),
             child: None,
             instances: BTreeSet::new(),
             engine,
-        };
-        daemon.spawn();
-        daemon
+        }
     }
 
     /// Returns a client that holds the service token.
@@ -184,15 +213,45 @@ impl Daemon {
         self.spawn();
     }
 
+    /// Waits until it has ended by a kill that somebody else sent.
+    pub(crate) fn wait_until_killed(&mut self) {
+        let mut child = self.child.take().expect("a daemon that runs is waited for");
+        let end = Instant::now() + STOP_MAX;
+        while child.try_wait().unwrap().is_none() {
+            assert!(
+                Instant::now() < end,
+                "it was not killed within {STOP_MAX:?}"
+            );
+            thread::sleep(POLL);
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(SIGKILL), "{status}");
+    }
+
+    /// Tells whether its process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let child = self.child.as_mut();
+        child.is_none_or(|child| child.try_wait().unwrap().is_some())
+    }
+
     fn spawn(&mut self) {
+        self.launch(&[]);
+        if let Err(status) = self.ended_or_answers() {
+            panic!("the daemon ended while it started, {status}");
+        }
+    }
+
+    /// Begins to start it again, under the program that `under` names, if it names any.
+    pub(crate) fn launch(&mut self, under: &[&str]) {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.log_path())
             .unwrap();
+        let program = env!("CARGO_BIN_EXE_sandboxd");
         let child = Command::new("/bin/sh")
-            .args(["-c", &format!("{}; exec \"$0\"", self.before)])
-            .arg(env!("CARGO_BIN_EXE_sandboxd"))
+            .args(["-c", &format!("{}; exec \"$0\" \"$@\"", self.before)])
+            .args(under.iter().chain([&program]))
             .env_clear()
             .envs(inherited())
             .env("SANDBOXD_HOST", "127.0.0.1")
@@ -207,17 +266,28 @@ impl Daemon {
             .spawn()
             .unwrap();
         self.child = Some(child);
-        self.wait_until_it_answers();
     }
 
-    fn wait_until_it_answers(&mut self) {
+    /// Waits until it answers, or somebody has killed it; tells whether it answers.
+    pub(crate) fn comes_up(&mut self) -> bool {
+        let Err(status) = self.ended_or_answers() else {
+            return true;
+        };
+        // The child in which it tries the store may be the one that was killed.
+        let is_killed = status.signal() == Some(SIGKILL) || status.code() == Some(UNTRIED);
+        assert!(is_killed, "it ended by itself: {status}");
+        false
+    }
+
+    /// Waits until it answers, or has ended.
+    fn ended_or_answers(&mut self) -> Result<(), ExitStatus> {
         let end = Instant::now() + START_MAX;
         let http = self.http();
         while !http.get("/healthz").is_ok_and(|reply| reply.status == 200) {
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
             if let Some(status) = ended {
                 self.child = None;
-                panic!("the daemon ended while it started, {status}");
+                return Err(status);
             }
             assert!(
                 Instant::now() < end,
@@ -225,11 +295,15 @@ impl Daemon {
             );
             thread::sleep(POLL);
         }
+        Ok(())
     }
 
     /// Notes whose label its containers carry, to find them when it cannot be asked, and
     /// returns the ids of its sessions.
     fn learn_instances(&mut self) -> Vec<String> {
+        let Engine::Real(engine) = self.engine.clone() else {
+            return Vec::new();
+        };
         let listing = self
             .http()
             .get("/sessions")
@@ -243,9 +317,8 @@ impl Daemon {
         let containers = sessions
             .iter()
             .filter_map(|session| text(session, "container"));
-        let engine = self.engine.as_deref();
         self.instances
-            .extend(containers.filter_map(|name| docker::instance_on(engine, &name)));
+            .extend(containers.filter_map(|name| docker::instance_on(engine.as_deref(), &name)));
         let marker = self.dir.path().join("state/initialised");
         self.instances.extend(marked_instance(&marker));
         sessions
@@ -274,7 +347,9 @@ impl Drop for Daemon {
                 eprintln!("kill the daemon: {error}");
             }
         }
-        docker::remove_sandboxes(self.engine.as_deref(), self.dir.path(), &self.instances);
+        if let Engine::Real(engine) = &self.engine {
+            docker::remove_sandboxes(engine.as_deref(), self.dir.path(), &self.instances);
+        }
         if thread::panicking() {
             eprintln!(
                 "--- the end of the daemon's log ---\n{}",

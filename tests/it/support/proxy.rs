@@ -1,61 +1,76 @@
-//! Stands between a daemon and the real engine, and fails on request.
+//! Stands between a daemon and an engine, and fails on request.
 //!
-//! A connection carries one call, as the daemon makes them.
+//! It fails as a whole, by [`Mode`], and call by call, by a [`Plan`]. Every call of the
+//! daemon has a connection of its own.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::fault::{
+    Action, After, Faults, Log, Plan, Received, Rule, Shape, Then, When, Which, cut, read_request,
+    received_until_closed,
+};
+
 const ENGINE: &str = "/var/run/docker.sock";
-const HEAD_BYTES_MAX: usize = 64 << 10;
 const PIECE_BYTES: usize = 16 << 10;
 
-/// What becomes of a call.
+/// What becomes of all calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// It is forwarded.
+    /// They are forwarded, as the plan says.
     Forward,
-    /// It is accepted, and nothing is said any more, until it is forwarded after all.
+    /// They are accepted, and nothing is said any more, until they are forwarded after all.
     Frozen,
-    /// Its connection is refused, and those that stand are cut.
+    /// Their connections are refused, and those that stand are cut.
     Refusing,
     /// There is no socket any more, and connections that stand are cut.
     Gone,
 }
 
 /// A way to the engine through a socket of its own.
+///
+/// Dropping it while a test panics prints what it decided.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    dir: TempDir,
+    _dir: TempDir,
     shared: Arc<Shared>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
 struct Shared {
+    engine: PathBuf,
+    socket: PathBuf,
+    faults: Faults,
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by who changes what is at the socket.
+    place: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     mode: Mode,
-    /// Method and part of the path of calls whose replies are to be lost, once each.
-    to_lose: Vec<(String, String)>,
-    /// First lines of calls whose replies were lost.
-    lost: Vec<String>,
-    /// First lines of all calls.
-    calls: Vec<String>,
-    streams: Vec<UnixStream>,
+    /// What is open now, by the order of its opening.
+    streams: BTreeMap<u64, UnixStream>,
+    opened: u64,
+}
+
+/// A connection that is cut when everything is, until this is dropped.
+struct Registered<'s> {
+    shared: &'s Shared,
+    number: u64,
 }
 
 impl Proxy {
-    /// Starts to forward.
+    /// Starts to forward to the real engine.
     pub(crate) fn start() -> Self {
         let proxy = Self::absent();
         proxy.set(Mode::Forward);
@@ -64,19 +79,34 @@ impl Proxy {
 
     /// Names a socket at which there is nothing yet.
     pub(crate) fn absent() -> Self {
+        Self::absent_before(Path::new(ENGINE))
+    }
+
+    /// Starts to forward to the engine at a socket.
+    pub(crate) fn before(engine: &Path, plan: Plan) -> Self {
+        let proxy = Self::absent_before(engine);
+        proxy.faults().follow(plan);
+        proxy.set(Mode::Forward);
+        proxy
+    }
+
+    fn absent_before(engine: &Path) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         let state = State {
             mode: Mode::Gone,
-            to_lose: Vec::new(),
-            lost: Vec::new(),
-            calls: Vec::new(),
-            streams: Vec::new(),
+            streams: BTreeMap::new(),
+            opened: 0,
         };
         Self {
-            dir: tempfile::tempdir().unwrap(),
             shared: Arc::new(Shared {
+                engine: engine.to_owned(),
+                socket: dir.path().join("engine.sock"),
+                faults: Faults::new(Plan::default()),
                 state: Mutex::new(state),
                 changed: Condvar::new(),
+                place: Mutex::default(),
             }),
+            _dir: dir,
             acceptor: Mutex::new(None),
         }
     }
@@ -86,18 +116,24 @@ impl Proxy {
         format!("unix://{}", self.path().display())
     }
 
+    /// Returns what goes wrong call by call.
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
     /// Changes what becomes of calls, those under way included.
     pub(crate) fn set(&self, mode: Mode) {
         let mut state = self.shared.state();
         state.mode = mode;
         let is_up = matches!(mode, Mode::Forward | Mode::Frozen);
         if !is_up {
-            for stream in state.streams.drain(..) {
-                cut(&stream);
+            for stream in std::mem::take(&mut state.streams).values() {
+                cut(stream);
             }
         }
         drop(state);
         self.shared.changed.notify_all();
+        let _place = self.shared.place.lock().unwrap();
         let mut acceptor = self.acceptor.lock().unwrap();
         match (is_up, acceptor.take()) {
             (true, Some(running)) => *acceptor = Some(running),
@@ -116,20 +152,31 @@ impl Proxy {
 
     /// Has the engine's reply to the next such call lost, after the engine has acted.
     pub(crate) fn lose_reply(&self, method: &str, path: &str) {
-        let rule = (method.to_owned(), path.to_owned());
-        self.shared.state().to_lose.push(rule);
+        let path = format!("**{path}**");
+        let rule = Rule::new(method, &path, Which::Nth(1), Action::DropReply);
+        self.faults().add(rule);
     }
 
     /// Returns the calls whose replies were lost.
     pub(crate) fn lost(&self) -> Vec<String> {
-        self.shared.state().lost.clone()
+        let log = self.log();
+        let lost = log
+            .decisions()
+            .iter()
+            .filter(|decision| decision.action == Action::DropReply);
+        lost.map(|decision| decision.line.clone()).collect()
     }
 
     /// Returns the calls of a method.
     pub(crate) fn calls(&self, method: &str) -> Vec<String> {
-        let state = self.shared.state();
-        let of_method = |call: &&String| call.starts_with(method);
-        state.calls.iter().filter(of_method).cloned().collect()
+        let log = self.log();
+        let lines = log.decisions().iter().map(|decision| decision.line.clone());
+        lines.filter(|line| line.starts_with(method)).collect()
+    }
+
+    /// Returns what was decided about each call so far.
+    pub(crate) fn log(&self) -> Log {
+        self.faults().log()
     }
 
     fn listen(&self) -> JoinHandle<()> {
@@ -156,14 +203,23 @@ impl Proxy {
         }
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("engine.sock")
+    fn path(&self) -> &Path {
+        &self.shared.socket
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- what was decided about each call ---\n{}", self.log());
+        }
         self.set(Mode::Gone);
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.shared.state().streams.remove(&self.number);
     }
 }
 
@@ -179,67 +235,144 @@ impl Shared {
         drop(self.changed.wait_while(state, frozen).unwrap());
     }
 
-    /// Carries one call to the engine and the reply back.
+    /// Has a connection cut when everything is; one that comes too late is cut at once.
+    fn register(&self, stream: &UnixStream) -> std::io::Result<Registered<'_>> {
+        let mut state = self.state();
+        if !matches!(state.mode, Mode::Forward | Mode::Frozen) {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        state.opened += 1;
+        let number = state.opened;
+        state.streams.insert(number, stream.try_clone()?);
+        Ok(Registered {
+            shared: self,
+            number,
+        })
+    }
+
+    /// Carries one call to the engine and the reply back, or does what was decided.
     fn carry(&self, mut client: UnixStream) -> std::io::Result<()> {
-        self.state().streams.push(client.try_clone()?);
+        let _registered = self.register(&client)?;
         self.thaw();
-        let head = read_head(&mut client)?;
-        let line = head.lines().next().unwrap_or_default().to_owned();
-        let is_to_be_lost = self.note(&line);
+        let Some(request) = read_request(&mut client)? else {
+            return Ok(());
+        };
+        let decided = self.faults.decide(request.line());
+        let dropped = self.faults.reach(&decided, When::Before) == Then::Drop;
         self.thaw();
-        let mut engine = UnixStream::connect(ENGINE)?;
-        self.state().streams.push(engine.try_clone()?);
-        engine.write_all(head.as_bytes())?;
-        let (mut from, mut to) = (client.try_clone()?, engine.try_clone()?);
+        if dropped {
+            cut(&client);
+            return Ok(());
+        }
+        match &decided.action {
+            Action::Refuse { ms } => {
+                cut(&client);
+                return self.refuse(Duration::from_millis(*ms));
+            }
+            Action::Hang => {
+                received_until_closed(&client);
+                return Ok(());
+            }
+            Action::DropRequest => {
+                cut(&client);
+                return Ok(());
+            }
+            Action::Answer {
+                status,
+                body,
+                claims,
+            } => {
+                client.write_all(&answer(*status, body, *claims))?;
+                cut(&client);
+                return Ok(());
+            }
+            Action::Delay { ms } => thread::sleep(Duration::from_millis(*ms)),
+            Action::Replay => {
+                let (mut first, _registered) = self.send(&request)?;
+                first.read_exact(&mut [0])?;
+                cut(&first);
+            }
+            Action::Pass
+            | Action::DropReply
+            | Action::Cut { .. }
+            | Action::CorruptFrame(_)
+            | Action::StallEvents { .. }
+            | Action::ReorderEvents => {}
+        }
+        let (mut engine, _registered) = self.send(&request)?;
+        let (from, to) = (client.try_clone()?, engine.try_clone()?);
         thread::spawn(move || {
-            drop(std::io::copy(&mut from, &mut to));
+            received_until_closed(&from);
             // The daemon closes a connection to end a call, of a stream for one.
             cut(&to);
         });
+        let acted = || self.faults.reach(&decided, When::After);
+        let carried = self.pass_on(&mut engine, &client, decided.action.clone(), acted);
+        cut(&client);
+        cut(&engine);
+        carried
+    }
+
+    fn send(&self, request: &Received) -> std::io::Result<(UnixStream, Registered<'_>)> {
+        let mut engine = UnixStream::connect(&self.engine)?;
+        let registered = self.register(&engine)?;
+        engine.write_all(&request.bytes())?;
+        Ok((engine, registered))
+    }
+
+    fn pass_on(
+        &self,
+        engine: &mut UnixStream,
+        mut client: &UnixStream,
+        action: Action,
+        acted: impl FnOnce() -> Then,
+    ) -> std::io::Result<()> {
+        let mut shape = Shape::new(action);
+        let mut acted = Some(acted);
         let mut piece = [0; PIECE_BYTES];
         loop {
             let length = engine.read(&mut piece)?;
             self.thaw();
-            if is_to_be_lost && length != 0 {
-                self.state().lost.push(line);
-                cut(&client);
-                return Ok(());
-            }
             if length == 0 {
-                cut(&client);
+                return client.write_all(&shape.rest());
+            }
+            if acted.take().is_some_and(|acted| acted() == Then::Drop) {
                 return Ok(());
             }
-            client.write_all(&piece[..length])?;
+            let (passed, after) = shape.piece(&piece[..length]);
+            client.write_all(&passed)?;
+            if after == After::Cut {
+                return Ok(());
+            }
         }
     }
 
-    /// Writes a call down and tells whether its reply is to be lost.
-    fn note(&self, line: &str) -> bool {
-        let mut state = self.state();
-        state.calls.push(line.to_owned());
-        let matches = |(method, path): &(String, String)| {
-            line.starts_with(method.as_str()) && line.contains(path.as_str())
-        };
-        let found = state.to_lose.iter().position(matches);
-        found.map(|place| state.to_lose.remove(place)).is_some()
-    }
-}
-
-fn read_head(client: &mut UnixStream) -> std::io::Result<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        if client.read(&mut byte)? == 0 || HEAD_BYTES_MAX < head.len() {
-            return Err(ErrorKind::UnexpectedEof.into());
+    /// Refuses connections for a while: a socket at which nobody listens takes the place.
+    fn refuse(&self, how_long: Duration) -> std::io::Result<()> {
+        let _place = self.place.lock().unwrap();
+        if self.state().mode != Mode::Forward {
+            return Ok(());
         }
-        head.push(byte[0]);
+        let aside = self.socket.with_extension("aside");
+        std::fs::rename(&self.socket, &aside)?;
+        drop(UnixListener::bind(&self.socket)?);
+        thread::sleep(how_long);
+        std::fs::rename(&aside, &self.socket)
     }
-    String::from_utf8(head).map_err(|_| ErrorKind::InvalidData.into())
 }
 
-/// Ends a connection; one that has ended is as good.
-fn cut(stream: &UnixStream) {
-    drop(stream.shutdown(Shutdown::Both));
+fn answer(status: u16, body: &str, claims: Option<usize>) -> Vec<u8> {
+    let is_json = serde_json::from_str::<serde_json::Value>(body).is_ok();
+    let kind = if is_json {
+        "application/json"
+    } else {
+        "text/html"
+    };
+    let length = claims.unwrap_or(body.len());
+    format!(
+        "HTTP/1.1 {status} Fault\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
 }
 
 #[test]
@@ -247,7 +380,7 @@ fn a_proxy_forwards_freezes_refuses_and_loses() {
     let proxy = Proxy::start();
     let ask = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect(proxy.path())?;
-        stream.set_read_timeout(Some(std::time::Duration::from_millis(300)))?;
+        stream.set_read_timeout(Some(Duration::from_millis(300)))?;
         stream.write_all(b"GET /_ping HTTP/1.1\r\nhost: d\r\nconnection: close\r\n\r\n")?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply)?;
