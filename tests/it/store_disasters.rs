@@ -433,3 +433,36 @@ impl Dice {
         format!("{} {how} at {place}", path.display())
     }
 }
+
+#[test]
+fn nobody_opens_an_id_whose_container_is_not_on_record_again_yet() {
+    let proxy = Proxy::start();
+    // Without workspaces its files are in the container alone.
+    let mut daemon = Daemon::start(&settings(&[
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_PERSIST_CONTAINERS", "1"),
+    ]));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo kept > /tmp/f");
+    let life = (api.container("a"), pid(&api.container("a")));
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(store(&daemon)).unwrap();
+    // It answers, and does not say for a while which engine it is.
+    for _ in 0..5 {
+        proxy.lose_reply("GET", "/info");
+    }
+    daemon.start_again();
+    let refused = open(&api, "a");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains("not on record again"));
+    assert_eq!(
+        api.call("DELETE", "/workspaces/a", None).status,
+        503,
+        "nor is it purged as if it were not there"
+    );
+    wait_for_adoption(&api);
+    assert_eq!(api.sh("a", "cat /tmp/f"), "kept");
+    assert_eq!((api.container("a"), pid(&api.container("a"))), life);
+    assert_eq!(labelled(&daemon.label()).len(), 1);
+}
