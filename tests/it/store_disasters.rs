@@ -466,3 +466,28 @@ fn nobody_opens_an_id_whose_container_is_not_on_record_again_yet() {
     assert_eq!((api.container("a"), pid(&api.container("a"))), life);
     assert_eq!(labelled(&daemon.label()).len(), 1);
 }
+
+#[test]
+fn a_setting_left_in_place_confirms_no_rebuild_that_was_cut_off() {
+    let proxy = Proxy::start();
+    let mut daemon = Daemon::start(&settings(&[
+        WORKSPACES,
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_RELEASE_HOLDS", "store_rebuilt"),
+    ]));
+    let api = Api::of(&daemon);
+    let token = api.open_id("a");
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(store(&daemon)).unwrap();
+    proxy.set(Mode::Gone);
+    daemon.start_again();
+    // The engine has not answered yet.
+    daemon.restart(Ending::Kill);
+    assert_eq!(holds(&api), ["store_rebuilt"]);
+    proxy.set(Mode::Forward);
+    wait_for_adoption(&api);
+    assert_eq!(holds(&api), ["store_rebuilt"]);
+    assert_eq!(api.with_token(&token).sh("a", "echo hi"), "hi");
+    daemon.restart(Ending::Kill);
+    assert_eq!(holds(&api), Vec::<String>::new());
+}
