@@ -397,7 +397,10 @@ mod tests {
                     ("200 OK", serde_json::json!(lines))
                 };
                 let body = body.to_string();
-                let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", body.len());
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
                 drop(stream.write_all((head + &body).as_bytes()));
             }
         });

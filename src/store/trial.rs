@@ -1,8 +1,8 @@
 //! Tries a store on a copy, so that one that is damaged stays as it was found.
 //!
-//! To open a log the engine below may cut it, and writes a snapshot beside it. So it
-//! first opens a copy: in a child, since a damaged one can hang or kill the process,
-//! and then here, to see whether it holds what was acknowledged.
+//! To open a log the engine below may cut it, and writes a snapshot beside it. So a
+//! child first opens a copy, since a damaged one can hang or kill the process, and sees
+//! whether it holds what was acknowledged.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,8 @@ use std::path::Path;
 use tracing::warn;
 
 use super::committer::Recipe;
-use super::database::Database;
 use super::error::{Fault, OpenError};
 use super::files::{create_dir, failed};
-use super::mirror::Mirror;
 use super::probe::Probe;
 
 /// Where the copy lies in the state directory.
@@ -29,7 +27,8 @@ pub(super) enum Snapshots {
     Without,
 }
 
-/// Opens a copy of the database and has `check` look at what it holds.
+/// Has a copy of the database opened, which has to hold everything up to the commit
+/// `acknowledged`.
 ///
 /// Where there is no space for a copy, the database itself is tried. Without a child
 /// nothing is tried at all.
@@ -37,7 +36,7 @@ pub(super) fn run(
     dir: &Path,
     recipe: &Recipe,
     snapshots: Snapshots,
-    check: impl FnOnce(Option<Mirror>) -> Result<(), Fault>,
+    acknowledged: u64,
 ) -> Result<(), Fault> {
     match &recipe.probe {
         Probe::Child(_) => {}
@@ -50,26 +49,19 @@ pub(super) fn run(
     let tried = match copied {
         Ok(()) => recipe
             .probe
-            .run(&copy, recipe.probe_deadline)
-            .and_then(|()| look(&copy, check)),
+            .run(&copy, Some(acknowledged), recipe.probe_deadline),
         Err(OpenError::NoSpace) => {
             remove(&trial)?;
             warn!("there is no space to try the store on a copy; it is tried itself");
+            let acknowledged = Some(acknowledged);
             recipe
                 .probe
-                .run(&recipe.database_dir, recipe.probe_deadline)
+                .run(&recipe.database_dir, acknowledged, recipe.probe_deadline)
         }
         Err(error) => Err(Fault::Io(crate::cause::chain(&error))),
     };
     remove(&trial)?;
     tried
-}
-
-fn look(copy: &Path, check: impl FnOnce(Option<Mirror>) -> Result<(), Fault>) -> Result<(), Fault> {
-    let database = Database::open(copy)?;
-    let loaded = database.load();
-    database.close();
-    check(loaded?)
 }
 
 #[expect(
