@@ -48,11 +48,13 @@ pub(super) fn child_probe(dir: &Path) -> Probe {
 /// The process that tries an open.
 #[test]
 #[ignore = "runs as the child of other tests"]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::exit,
+    clippy::print_stderr,
+    reason = "it is a program, whose parent tells it what to do and reads how it ends"
+)]
 fn probes() {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the parent tells it the directory and how far it has got"
-    )]
     let [dir, commits] = [DIR_VARIABLE, COMMITS_VARIABLE].map(|name| std::env::var(name).unwrap());
     // As the program does, without what the harness makes of a failure.
     if let Err(error) = probe(Path::new(&dir), commits.parse().ok()) {
