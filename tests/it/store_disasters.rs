@@ -461,6 +461,8 @@ fn nobody_opens_an_id_whose_container_is_not_on_record_again_yet() {
         503,
         "nor is it purged as if it were not there"
     );
+    let early = api.call("DELETE", "/holds/store_rebuilt", None);
+    assert_eq!(early.status, 503, "nobody can have looked at it yet");
     wait_for_adoption(&api);
     assert_eq!(api.sh("a", "cat /tmp/f"), "kept");
     assert_eq!((api.container("a"), pid(&api.container("a"))), life);
