@@ -81,6 +81,7 @@ _arguments "${_arguments_options[@]}" : \
 '-h[Print help]' \
 '--help[Print help]' \
 ':dir -- The directory of the store:_files' \
+'::commits -- The number of the last commit that it has to hold:_default' \
 && ret=0
 ;;
         esac

@@ -33,8 +33,8 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
-    if let Some(Command::StoreProbe { dir }) = &args.command {
-        return probe(dir);
+    if let Some(Command::StoreProbe { dir, commits }) = &args.command {
+        return probe(dir, *commits);
     }
     let loaded = match Config::load(&args, &Surroundings::of_process()) {
         Ok(loaded) => loaded,
@@ -112,8 +112,8 @@ fn verify(loaded: Loaded) -> ExitCode {
     }
 }
 
-fn probe(dir: &Path) -> ExitCode {
-    match store::probe(dir) {
+fn probe(dir: &Path, commits: Option<u64>) -> ExitCode {
+    match store::probe(dir, commits) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error.to_string());

@@ -103,6 +103,8 @@ pub enum Command {
     StoreProbe {
         /// The directory of the store
         dir: PathBuf,
+        /// The number of the last commit that it has to hold
+        commits: Option<u64>,
     },
 }
 

@@ -35,13 +35,7 @@ impl Control {
     /// That there was nothing is no error.
     pub async fn purge(&self, id: &SessionId, open: WhenOpen) -> Result<(), Refusal> {
         if self.0.books.store.record(id).is_none() && !self.has_files(id).await? {
-            return match self.0.books.store.rebuilt() {
-                // A container of that id may be there, and on record any moment.
-                Some(rebuilt) if !rebuilt.containers_read => Err(Refusal::EngineUnavailable(
-                    "the store was lost, and the containers are not on record again yet".to_owned(),
-                )),
-                Some(_) | None => Ok(()),
-            };
+            return self.knows_containers();
         }
         self.end(id, |record| {
             let is_open = record.is_some_and(Record::is_open);

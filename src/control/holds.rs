@@ -14,10 +14,14 @@ impl Control {
         }
     }
 
-    /// Lets go of a hold.
+    /// Lets go of a hold; of a rebuild not before there is something to confirm.
     pub async fn release(&self, name: &str) -> Result<(), Refusal> {
         let none = || Refusal::NoHold(name.chars().take(80).collect());
         let hold = Hold::parse(name).ok_or_else(none)?;
+        match hold {
+            Hold::StoreRebuilt => self.knows_containers()?,
+            Hold::EngineChanged => {}
+        }
         let released = self.holds().release(hold).await;
         match released.map_err(|error| unwritten(&error))? {
             Released::Yes => Ok(()),

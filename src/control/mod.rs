@@ -181,6 +181,17 @@ impl Control {
         }
     }
 
+    /// Refuses what takes an id to be free, while the containers of a lost store are not
+    /// on record again: one of that id may be there, with the only copy of its files.
+    fn knows_containers(&self) -> Result<(), Refusal> {
+        match self.0.books.store.rebuilt() {
+            Some(rebuilt) if !rebuilt.containers_read => Err(Refusal::EngineUnavailable(
+                "the store was lost, and the containers are not on record again yet".to_owned(),
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Waits for what becomes of an intent, until `deadline`, the end of the
     /// service, or the loss of the engine that was to act on it.
     async fn outcome(

@@ -142,7 +142,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             tickets: passes.tickets.clone(),
             leases: leases.clone(),
             engine: health.clone(),
-            epoch: passes.epoch,
+            epoch: passes.epoch.clone(),
         },
         Place {
             sampler: Sampler::new(host.cgroups.clone(), host.engine.clone(), clock.clone()),

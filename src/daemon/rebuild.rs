@@ -52,9 +52,13 @@ pub(super) async fn rebuild(
 ) -> Result<(), Fatal> {
     let releases = config.operation.release_holds.contains(&Hold::StoreRebuilt);
     if releases && store.is_unconfirmed() {
-        if store.recovered().is_some() {
+        // Also where an earlier start was cut off in the middle of it.
+        let is_half_done = store
+            .rebuilt()
+            .is_some_and(|rebuilt| !rebuilt.files_read || !rebuilt.containers_read);
+        if store.recovered().is_some() || is_half_done {
             warn!(
-                "SANDBOXD_RELEASE_HOLDS is not for a store that was lost just now: look at the sessions first"
+                "SANDBOXD_RELEASE_HOLDS is not for a store that was lost just now, or is not rebuilt yet: look at the sessions first"
             );
         } else {
             let confirmed = Batch::new().rebuild(Progress::Confirmed);

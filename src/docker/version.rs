@@ -131,6 +131,7 @@ impl EngineVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Names the engine's state; another id behind the same socket is another engine.
+    /// Of an engine without a lasting id it is its host and where it keeps its state.
     pub id: String,
     /// The host's name.
     pub name: String,
@@ -172,7 +173,11 @@ impl Host {
         let body: HostBody = parse("its description of the host", body)?;
         let runtimes = body.runtimes.unwrap_or_default();
         Ok(Self {
-            id: body.id,
+            id: match body.buildah_version {
+                None if !body.id.is_empty() => body.id,
+                // Podman makes another id up for each answer.
+                Some(_) | None => format!("{}:{}", body.name, body.docker_root_dir),
+            },
             name: body.name,
             server_version: body.server_version,
             cgroup_version: body.cgroup_version,
@@ -194,6 +199,8 @@ impl Host {
 struct HostBody {
     #[serde(rename = "ID")]
     id: String,
+    /// Only Podman has it.
+    buildah_version: Option<String>,
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -303,6 +310,22 @@ mod tests {
             version.components.get("containerd").map(String::as_str),
             Some("1.6.20~ds1")
         );
+    }
+
+    #[test]
+    fn an_engine_that_makes_up_its_id_is_the_same_engine_in_each_answer() {
+        let answer = |id: &str, root: &str| {
+            let body = serde_json::json!({
+                "ID": id, "Name": "host", "DockerRootDir": root, "BuildahVersion": "1.28.2",
+            });
+            Host::parse(body.to_string().as_bytes()).unwrap().id
+        };
+        assert_eq!(answer("1", "/var/lib/a"), answer("2", "/var/lib/a"));
+        assert_ne!(answer("1", "/var/lib/a"), answer("1", "/var/lib/b"));
+        let unnamed = br#"{"ID":"","Name":"host","DockerRootDir":"/var/lib/docker"}"#;
+        assert_eq!(Host::parse(unnamed).unwrap().id, "host:/var/lib/docker");
+        let docker = br#"{"ID":"ABCD:EFGH","Name":"host","DockerRootDir":"/d"}"#;
+        assert_eq!(Host::parse(docker).unwrap().id, "ABCD:EFGH");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::images::Images;
 use super::observe::{Blind, Sight};
 use super::plan::{Blame, Container, Ending, Fate, Step, Workspace};
 use super::settings::create_body;
+use super::sidecars::sidecar;
 use super::ticket::Failure;
 use crate::activity::Leases;
 use crate::cause::chain;
@@ -25,7 +26,7 @@ use crate::session::blueprint::{Blueprint, blueprint, container_name, user};
 use crate::session::lifecycle::{Aim, InUse};
 use crate::session::record::{Record, Spec, Status};
 use crate::store::CommitError;
-use crate::workspace::{Life, Sidecar, WorkspaceError, Workspaces};
+use crate::workspace::{WorkspaceError, Workspaces};
 
 /// How long a container has between the request to stop and its kill.
 ///
@@ -205,37 +206,13 @@ impl Executor {
         let Some(workspaces) = &self.host.workspaces else {
             return Ok(());
         };
-        let sidecar = sidecar(spec, Life::Open);
+        let sidecar = sidecar(spec, None);
         let owner = user(spec, &self.policy.get());
         Host::on_disk(workspaces, &spec.id, move |workspaces, _| {
             workspaces.ensure(&sidecar, owner)
         })
         .await
         .map_err(|error| undone_on_disk(&error))
-    }
-
-    /// Says beside the workspace whether its session is open, before anything is done
-    /// about it: a store that is lost must not bring back what was closed.
-    async fn note_intent(&self, case: Case<'_>) {
-        let Case { record, status, .. } = case;
-        let Some(workspaces) = &self.host.workspaces else {
-            return;
-        };
-        if status.has_reached(&record.marks) {
-            return;
-        }
-        let life = match &record.marks.closed {
-            None => Life::Open,
-            Some(closed) => Life::ClosedAt(closed.at),
-        };
-        let sidecar = sidecar(&record.spec, life);
-        let noted = Host::on_disk(workspaces, &record.spec.id, move |workspaces, _| {
-            workspaces.note(&sidecar)
-        })
-        .await;
-        if let Err(error) = noted {
-            warn!(session = %record.spec.id, error = %chain(&error), "its sidecar could not be written");
-        }
     }
 
     fn blueprint(&self, spec: &Spec) -> Result<Blueprint, Failure> {
@@ -474,18 +451,6 @@ fn holds_files(sight: &Sight) -> bool {
         (Container::Created, _) => false,
         (_, Fate::Unique) => true,
         (_, Fate::Durable) => false,
-    }
-}
-
-fn sidecar(spec: &Spec, life: Life) -> Sidecar {
-    Sidecar {
-        id: spec.id.clone(),
-        runtime: spec.alias.clone(),
-        tenant: spec.tenant.clone(),
-        nonce: spec.nonce.clone(),
-        opened_at: Some(spec.opened_at),
-        order: Some(spec.order),
-        life,
     }
 }
 

@@ -35,6 +35,9 @@ struct Seen {
     /// What is wrong with it; `None` when nothing is.
     trouble: Option<Trouble>,
     identity: Identity,
+    /// The other engine that answered last. A doubt does not end what it held back:
+    /// only the known engine does, or an operator.
+    changed: Option<Changed>,
     /// Rises whenever the engine is doubted.
     doubts: u64,
 }
@@ -84,8 +87,8 @@ pub(super) struct Confirmed(u64);
 impl Seen {
     /// Returns since when nobody should wait for the engine, and why.
     fn lost(&self) -> Option<(Instant, Arc<str>)> {
-        match (&self.identity, &self.trouble) {
-            (Identity::Changed(changed), _) => Some((Instant::now(), changed.why())),
+        match (&self.changed, &self.trouble) {
+            (Some(changed), _) => Some((Instant::now(), changed.why())),
             (_, Some(trouble)) => Some((trouble.since + PATIENCE, Arc::clone(&trouble.why))),
             (_, None) => None,
         }
@@ -129,12 +132,10 @@ impl EngineHealth {
         }
     }
 
-    /// Returns the engine that answers, where it is another one than it should be.
+    /// Returns the other engine that answered, until the right one answers or that one
+    /// is accepted: while none answers it is not known to be gone for good.
     pub fn changed(&self) -> Option<Changed> {
-        match &self.0.seen.borrow().identity {
-            Identity::Changed(changed) => Some(changed.clone()),
-            Identity::Unconfirmed | Identity::Confirmed => None,
-        }
+        self.0.seen.borrow().changed.clone()
     }
 
     /// Returns whether the engine was compared with the one that the store knows, and
@@ -154,6 +155,12 @@ impl EngineHealth {
             seen.identity = Identity::Unconfirmed;
             seen.doubts += 1;
         });
+    }
+
+    /// Takes the other engine for the right one from now on, and has it compared anew.
+    pub(super) fn accept(&self) {
+        self.0.seen.send_modify(|seen| seen.changed = None);
+        self.doubt();
     }
 
     pub(super) fn confirmed(&self) -> Option<Confirmed> {
@@ -194,6 +201,11 @@ impl EngineHealth {
                 return false;
             }
             came_back = identity == Identity::Confirmed;
+            seen.changed = match &identity {
+                Identity::Changed(changed) => Some(changed.clone()),
+                Identity::Confirmed => None,
+                Identity::Unconfirmed => seen.changed.take(),
+            };
             seen.identity = identity;
             true
         });
@@ -301,5 +313,31 @@ mod tests {
             "{why}"
         );
         assert_eq!(health.until_lost().await, why);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_engine_that_went_away_holds_until_the_right_one_answers_or_it_is_accepted() {
+        let health = EngineHealth::default();
+        let changed = Changed {
+            known: "A".to_owned(),
+            found: "B".to_owned(),
+            since: Timestamp::ZERO,
+        };
+        let see_other = || {
+            health.identify(Identity::Changed(changed.clone()), health.doubts());
+        };
+        see_other();
+        health.doubt();
+        silence(&health);
+        health.note(None);
+        assert_eq!(health.changed(), Some(changed.clone()), "nobody knows yet");
+        assert!(health.lost().is_some() && !health.is_confirmed());
+        health.identify(Identity::Confirmed, health.doubts());
+        assert_eq!((health.changed(), health.lost()), (None, None));
+        health.doubt();
+        see_other();
+        health.accept();
+        assert_eq!(health.changed(), None);
+        assert!(!health.is_confirmed(), "it is compared anew");
     }
 }

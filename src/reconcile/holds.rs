@@ -97,7 +97,7 @@ impl Holds {
                     Ok(()) | Err(ClaimError::KeyMismatch { .. }) => {}
                     Err(ClaimError::Commit(error)) => return Err(error),
                 }
-                self.engine.doubt();
+                self.engine.accept();
             }
         }
         tracing::warn!(hold = hold.as_str(), "an operator let go of a hold");

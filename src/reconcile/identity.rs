@@ -59,9 +59,15 @@ impl Identifier {
         loop {
             let health = self.health.clone();
             let again = async {
-                match health.changed() {
-                    Some(_) => tokio::time::sleep(AGAIN).await,
-                    None => health.until_doubted().await,
+                let patience = async {
+                    match health.changed() {
+                        Some(_) => tokio::time::sleep(AGAIN).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = health.until_doubted() => {}
+                    () = patience => {}
                 }
             };
             tokio::select! {

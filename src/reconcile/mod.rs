@@ -32,6 +32,7 @@ mod rebuild;
 mod residents;
 mod resync;
 mod settings;
+mod sidecars;
 mod strays;
 mod ticket;
 mod watch;

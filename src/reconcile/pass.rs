@@ -348,8 +348,9 @@ pub(super) fn aim_on_record(
     record: &Record,
     now: Timestamp,
 ) -> (Aim, Option<Timestamp>) {
-    let activity = passes.epoch.activity(&passes.executor.leases, record);
     let sweeps = passes.holds().sweeps();
+    let leases = &passes.executor.leases;
+    let activity = passes.epoch.ageing(leases, record, sweeps, now);
     let lifetimes = lifetimes_under(sweeps, &policy.lifetimes, &record.marks);
     aim(&record.marks, &lifetimes, activity, now)
 }

@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 
 use super::books::Books;
 use super::host::Host;
+use crate::cause::chain;
 use crate::clock::Timestamp;
 use crate::docker;
 use crate::docker::containers::Label;
@@ -59,9 +60,9 @@ pub async fn rebuild_from_files(
         );
         Vec::new()
     };
-    // What a process that ended in the middle had made is there already.
-    traces.retain(|trace| books.store.record(&trace.id).is_none());
     in_order(&mut traces);
+    // What a process that ended in the middle had made is there already, in this order.
+    traces.retain(|trace| books.store.record(&trace.id).is_none());
     let now = books.clock.now();
     let mut traces = traces.into_iter().peekable();
     while traces.peek().is_some() {
@@ -160,6 +161,8 @@ pub(super) async fn rebuild_from_containers(
                     batch = with_record(batch, *record_anew, *status, expect);
                 }
                 Adopted::Joined(status) => batch = batch.put_status(&remnant.id, *status),
+                // By a process that ended in the middle.
+                Adopted::Known => {}
                 Adopted::Surplus => n_surplus += 1,
             }
         }
@@ -193,6 +196,9 @@ pub(super) async fn rebuild_from_containers(
 }
 
 /// Looks at all containers of ours: those that run first, then the newest.
+///
+/// One that the engine lists and cannot describe is taken as it is listed: a single
+/// broken container must not keep all the others from their sessions.
 async fn remnants(host: &Host) -> Result<Vec<Remnant>, docker::Error> {
     let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
     let mut remnants = Vec::new();
@@ -206,13 +212,19 @@ async fn remnants(host: &Host) -> Result<Vec<Remnant>, docker::Error> {
             | State::Exited
             | State::Dead => {}
         }
-        let Some(seen) = host.engine.inspect(&line.id).await? else {
-            continue;
+        let seen = match host.engine.inspect(&line.id).await {
+            Ok(Some(seen)) => Some(seen),
+            Ok(None) => continue,
+            Err(error) if error.status().is_some() => {
+                warn!(container = %line.name, error = %chain(&error), "a container could not be looked at: it is taken as it is listed");
+                None
+            }
+            Err(error) => return Err(error),
         };
-        match remnant(&line, &seen) {
+        match remnant(&line, seen.as_ref()) {
             Some(remnant) => remnants.push(remnant),
             None => {
-                error!(container = %seen.name, "a container has our mark and no session that could be read: it is left alone");
+                error!(container = %line.name, "a container has our mark and no session that could be read: it is left alone");
             }
         }
     }
@@ -220,18 +232,18 @@ async fn remnants(host: &Host) -> Result<Vec<Remnant>, docker::Error> {
     Ok(remnants)
 }
 
-fn remnant(line: &Summary, seen: &Inspect) -> Option<Remnant> {
-    let label = |name: &str| seen.labels.get(name).map(String::as_str);
+fn remnant(line: &Summary, seen: Option<&Inspect>) -> Option<Remnant> {
+    let label = |name: &str| line.labels.get(name).map(String::as_str);
     Some(Remnant {
         id: SessionId::parse(label(LABEL_SESSION)?).ok()?,
         key: ContainerKey::parse(label(LABEL_KEY)?).ok()?,
         alias: Alias::parse(label(LABEL_RUNTIME)?).ok()?,
         container: line.id.clone(),
-        image: seen.image.clone(),
+        image: seen.map_or(&line.image, |seen| &seen.image).clone(),
         spec_hash: label(LABEL_SPEC).map(str::to_owned),
-        created: seen.created,
-        started_at: seen.started_at,
-        runs: match seen.state {
+        created: seen.map_or(line.created, |seen| seen.created),
+        started_at: seen.and_then(|seen| seen.started_at),
+        runs: match seen.map_or(line.state, |seen| seen.state) {
             State::Running | State::Paused | State::Restarting => true,
             State::Created | State::Removing | State::Exited | State::Dead => false,
         },
@@ -277,4 +289,149 @@ fn tell(books: &Books, n_containers: usize) -> Event {
 
 fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    use super::*;
+    use crate::cgroup::Cgroups;
+    use crate::clock::Clock;
+    use crate::docker::{Endpoint, Engine, Settings};
+    use crate::id::Nonce;
+    use crate::session::testing;
+    use crate::store::{OnCorrupt, OpenOptions, Probe, Store};
+    use crate::workspace::Life as Written;
+
+    /// Loses the store of a state directory and begins another.
+    fn lost(dir: &Path, clock: &Clock) -> Books {
+        let mut options = OpenOptions::new(dir, Probe::InProcess, clock.clone());
+        drop(Store::open(&options).unwrap());
+        std::fs::rename(dir.join("store"), dir.join("elsewhere")).unwrap();
+        options.on_corrupt = OnCorrupt::SetAside;
+        Books {
+            store: Store::open(&options).unwrap(),
+            clock: clock.clone(),
+        }
+    }
+
+    fn sidecar(id: &str) -> Sidecar {
+        Sidecar {
+            id: SessionId::parse(id).unwrap(),
+            runtime: Alias::parse("bb").unwrap(),
+            tenant: None,
+            nonce: Nonce::random(),
+            opened_at: None,
+            order: None,
+            life: Written::Open,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rebuild_that_was_cut_off_goes_on_and_gives_no_place_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let books = lost(&dir.path().join("state"), &Clock::host());
+        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        for id in ["a", "b", "c", "d"] {
+            workspaces.ensure(&sidecar(id), None).unwrap();
+        }
+        let catalogue = testing::policy().catalogue.clone();
+        // What the first process had written when it was killed.
+        let mut traces = read_traces(&workspaces).await.unwrap();
+        in_order(&mut traces);
+        for trace in traces.into_iter().take(2) {
+            let (record, status) = from_files(trace, &catalogue, books.clock.now());
+            let batch = with_record(Batch::new(), record, status, Expect::Absent);
+            books.store.commit(batch).await.unwrap();
+        }
+        rebuild_from_files(&books, Some(&workspaces), &catalogue)
+            .await
+            .unwrap();
+        let records = books.store.records();
+        let places: Vec<_> = records.iter().map(|record| record.spec.order).collect();
+        assert_eq!(places, [1, 2, 3, 4]);
+        assert_eq!(books.store.next_order(), 5);
+        let rebuilt = books.store.rebuilt().unwrap();
+        assert!(rebuilt.files_read && !rebuilt.containers_read);
+    }
+
+    /// Plays an engine that lists two containers and cannot describe the first.
+    fn engine_with_a_broken_container(socket: &Path, instance: &str) {
+        let listener = UnixListener::bind(socket).unwrap();
+        let labels = |id: &str| {
+            serde_json::json!({
+                LABEL_INSTANCE: instance, LABEL_SESSION: id, LABEL_RUNTIME: "bb",
+                LABEL_KEY: ContainerKey::random().as_str(),
+            })
+        };
+        let line = |id: &str| {
+            serde_json::json!({
+                "Id": id.repeat(64), "Names": [format!("/{id}")], "Created": 1_700_000_000,
+                "Image": "busybox", "ImageID": "sha256:0", "Labels": labels(id),
+                "State": "running",
+            })
+        };
+        let lines = [line("a"), line("b")];
+        let whole = serde_json::json!({
+            "Id": "b".repeat(64), "Name": "/b", "Created": "2023-11-14T22:13:20Z", "Image": "sha256:0",
+            "Config": {"Image": "busybox", "Labels": lines[1]["Labels"]},
+            "State": {"Status": "running", "StartedAt": "2023-11-14T22:13:21Z"},
+        });
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut asked = String::new();
+                BufReader::new(&stream).read_line(&mut asked).unwrap();
+                let (status, body) = if asked.contains("/version") {
+                    let version = serde_json::json!({"Version": "1", "ApiVersion": "1.41"});
+                    ("200 OK", version)
+                } else if asked.contains("/aaaa") {
+                    let why = serde_json::json!({"message": "RWLayer is unexpectedly nil"});
+                    ("500 Internal Server Error", why)
+                } else if asked.contains("/bbbb") {
+                    ("200 OK", whole.clone())
+                } else {
+                    ("200 OK", serde_json::json!(lines))
+                };
+                let body = body.to_string();
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
+                drop(stream.write_all((head + &body).as_bytes()));
+            }
+        });
+    }
+
+    #[tokio::test]
+    async fn a_container_that_the_engine_cannot_describe_keeps_no_other_from_its_session() {
+        let dir = tempfile::tempdir().unwrap();
+        let books = lost(&dir.path().join("state"), &Clock::host());
+        let catalogue = testing::policy().catalogue.clone();
+        rebuild_from_files(&books, None, &catalogue).await.unwrap();
+        let socket = dir.path().join("engine.sock");
+        engine_with_a_broken_container(&socket, books.store.instance().as_str());
+        let endpoint = Endpoint::parse(socket.to_str().unwrap()).unwrap();
+        let host = Host {
+            engine: Engine::new(endpoint, Settings::default()),
+            workspaces: None,
+            cgroups: Cgroups::default(),
+            instance: books.store.instance().clone(),
+        };
+        rebuild_from_containers(&host, &books, &catalogue)
+            .await
+            .unwrap();
+        assert!(books.store.rebuilt().unwrap().containers_read);
+        for (id, is_described) in [("a", false), ("b", true)] {
+            let id = SessionId::parse(id).unwrap();
+            let record = books.store.record(&id).unwrap();
+            assert!(record.is_open() && record.marks.parked.is_none(), "{id}");
+            let status = books.store.status(&id).unwrap();
+            assert!(status.key.is_some() && status.container.is_some(), "{id}");
+            assert_eq!(status.started_at.is_some(), is_described, "{id}");
+        }
+    }
 }

@@ -142,6 +142,11 @@ impl Resync {
         }
     }
 
+    /// Has the sidecars say again what a lost store would have to be told.
+    pub(super) async fn mend_sidecars(&self) {
+        self.passes.executor.mend_sidecars().await;
+    }
+
     fn queue_deadlines(&self) {
         let passes = &self.passes;
         let policy = passes.executor.policy.get();

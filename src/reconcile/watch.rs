@@ -49,6 +49,7 @@ pub async fn resync(
     cancel: CancellationToken,
 ) {
     let mut round = Round::AfterGap;
+    let mut is_first = true;
     loop {
         match resync.run(round).await {
             Ok(()) => round = Round::Regular,
@@ -58,6 +59,9 @@ pub async fn resync(
             }
         }
         resync.empty_trash().await;
+        if std::mem::take(&mut is_first) {
+            resync.mend_sidecars().await;
+        }
         tokio::select! {
             () = cancel.cancelled() => return,
             () = health.missed() => round = Round::AfterGap,

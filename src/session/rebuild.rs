@@ -74,6 +74,8 @@ pub enum Adopted {
     Anew(Box<Record>, Box<Status>),
     /// Its record stands, and this is its status.
     Joined(Box<Status>),
+    /// It is on record as it is.
+    Known,
     /// Another container is on record for the session.
     Surplus,
 }
@@ -150,8 +152,10 @@ pub fn adopt(
         };
         return anew(spec, FIRST, found, now);
     };
-    if status.key.is_some() {
-        return Adopted::Surplus;
+    match &status.key {
+        Some(key) if *key == found.key => return Adopted::Known,
+        Some(_) => return Adopted::Surplus,
+        None => {}
     }
     let is_untouched = record.marks.generation == FIRST;
     let is_doubtful = match &record.marks.closed {
@@ -352,12 +356,15 @@ mod tests {
         assert!(matches!(joined, Adopted::Joined(_)));
         let owned = Status {
             key: Some(ContainerKey::random()),
-            ..status
+            ..status.clone()
         };
-        assert_eq!(
-            found(&(record, owned), &remnant("a", true)),
-            Adopted::Surplus
-        );
+        let remnant = remnant("a", true);
+        assert_eq!(found(&(record.clone(), owned), &remnant), Adopted::Surplus);
+        let Adopted::Anew(again, status) = found(&(record, status), &remnant) else {
+            panic!("it is its container");
+        };
+        let again = (*again, *status);
+        assert_eq!(found(&again, &remnant), Adopted::Known, "at the next start");
     }
 
     #[test]

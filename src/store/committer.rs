@@ -251,7 +251,7 @@ impl Committer {
         let recipe = &self.recipe;
         recipe
             .probe
-            .run(&recipe.database_dir, recipe.probe_deadline)?;
+            .run(&recipe.database_dir, None, recipe.probe_deadline)?;
         let database = Database::open(&recipe.database_dir)?;
         let restored = restore(&database, &read(&self.shared.mirror), self.clock.now());
         match restored {

@@ -224,6 +224,9 @@ impl Store {
     /// Returns the next place in the order of opening; never the same twice, also
     /// not after a restart if a record with it was committed.
     pub fn next_order(&self) -> u64 {
+        // Records that were made anew have places of their own.
+        let given = self.mirror().meta.order;
+        self.0.last_order.fetch_max(given, Ordering::Relaxed);
         self.0.last_order.fetch_add(1, Ordering::Relaxed) + 1
     }
 

@@ -16,7 +16,6 @@ use super::marker;
 use super::meta::{Meta, Rebuilt};
 use super::mirror::Mirror;
 use super::probe::{PROBE_SECS_MAX, Probe};
-use super::tally;
 use super::trial::{self, Snapshots};
 use super::watermark::{self, Watermark};
 use super::writes::{Durability, Writes};
@@ -214,29 +213,17 @@ fn try_out(
     if !log_path(database_dir).is_file() {
         return Ok(());
     }
-    let look = |mirror: Option<Mirror>| check(mirror.as_ref(), watermark);
-    match trial::run(dir, recipe, Snapshots::With, look) {
+    let acknowledged = watermark.acknowledged();
+    match trial::run(dir, recipe, Snapshots::With, acknowledged) {
         // What an earlier build left cannot be checked well enough for that.
-        Err(Fault::Corrupt(why)) if watermark.knows() => {
-            let without = trial::run(dir, recipe, Snapshots::Without, look);
+        Err(Fault::Corrupt(why)) if 0 < acknowledged => {
+            let without = trial::run(dir, recipe, Snapshots::Without, acknowledged);
             without.map_err(|_| Refusal::Corrupt(why.clone()))?;
             let n_aside = files::set_snapshots_aside(database_dir, now)?;
             warn!(%why, snapshots = n_aside, "the store's snapshots were damaged; its log is whole");
             Ok(())
         }
         tried => Ok(tried?),
-    }
-}
-
-/// Checks that a store holds everything that was acknowledged.
-fn check(mirror: Option<&Mirror>, watermark: &Watermark) -> Result<(), Fault> {
-    match mirror {
-        Some(mirror) => {
-            watermark.check(mirror.meta.commits())?;
-            tally::check(mirror)
-        }
-        None if watermark.knows() => Err(Fault::Corrupt("it opens empty".to_owned())),
-        None => Ok(()),
     }
 }
 
@@ -259,7 +246,7 @@ fn open_database(
     let loaded = database.load().and_then(|mirror| match (mirror, &before) {
         (None, Before::Initialised(_)) => Err(Fault::Corrupt("it opens empty".to_owned())),
         (mirror, _) => {
-            check(mirror.as_ref(), watermark)?;
+            watermark::check(mirror.as_ref(), watermark.acknowledged())?;
             Ok(mirror)
         }
     });

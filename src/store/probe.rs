@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use super::database::Database;
 use super::error::Fault;
+use super::watermark;
 
 /// Seconds that an open may take before it counts as hung.
 pub const PROBE_SECS_MAX: u64 = 30;
@@ -19,13 +20,16 @@ pub const PROBE_SECS_MAX: u64 = 30;
 const SUBCOMMAND: &str = "store-probe";
 /// Bytes of the child's complaint that are kept.
 const COMPLAINT_BYTES_MAX: u64 = 4_096;
-const POLL: Duration = Duration::from_millis(5);
+/// The code with which a probe ends that found a store of a later version.
+const EXIT_NEWER: u8 = 78;
+/// How often to look whether the probe has ended: it delays each start.
+const POLL: Duration = Duration::from_millis(2);
 
 /// How to try an open before it is done for real.
 #[derive(Clone, Debug)]
 pub enum Probe {
-    /// Run `<executable> store-probe <directory>`, which calls [`probe`] and exits
-    /// with 0, or with [`ProbeError::exit_code`] after a line on standard error.
+    /// Run `<executable> store-probe <directory> [<commits>]`, which calls [`probe`] and
+    /// exits with 0, or with [`ProbeError::exit_code`] after a line on standard error.
     Child(PathBuf),
     /// Open at once: a panic is caught, but a hang is not.
     InProcess,
@@ -39,6 +43,12 @@ pub enum ProbeError {
     Corrupt {
         /// What was found.
         why: String,
+    },
+    /// It is of a later version of this program.
+    #[error("read the store: it has schema {found}, of a later version")]
+    NewerSchema {
+        /// Its schema.
+        found: u32,
     },
     /// The file system is full.
     #[error("read the store: no space is left on its file system")]
@@ -62,16 +72,19 @@ impl ProbeError {
             Self::Busy => 69,
             Self::NoSpace => 73,
             Self::Io { .. } => 74,
+            Self::NewerSchema { .. } => EXIT_NEWER,
         }
     }
 }
 
 /// Opens the store in `dir`, reads it and closes it again.
 ///
-/// A store of a newer schema and one never written to are no errors here.
-pub fn probe(dir: &Path) -> Result<(), ProbeError> {
-    match try_open(dir) {
-        Ok(()) | Err(Fault::NewerSchema { .. }) => Ok(()),
+/// With `acknowledged`, the number of the last commit that somebody was told of, it has
+/// to hold everything up to there. One never written to is no error where that is 0.
+pub fn probe(dir: &Path, acknowledged: Option<u64>) -> Result<(), ProbeError> {
+    match try_open(dir, acknowledged) {
+        Ok(()) => Ok(()),
+        Err(Fault::NewerSchema { found }) => Err(ProbeError::NewerSchema { found }),
         Err(Fault::Corrupt(why)) => Err(ProbeError::Corrupt { why }),
         Err(Fault::NoSpace) => Err(ProbeError::NoSpace),
         Err(Fault::Busy) => Err(ProbeError::Busy),
@@ -79,24 +92,38 @@ pub fn probe(dir: &Path) -> Result<(), ProbeError> {
     }
 }
 
-fn try_open(dir: &Path) -> Result<(), Fault> {
+fn try_open(dir: &Path, acknowledged: Option<u64>) -> Result<(), Fault> {
     let database = Database::open(dir)?;
     let loaded = database.load();
     database.close();
-    loaded.map(drop)
+    let mirror = loaded?;
+    match acknowledged {
+        Some(acknowledged) => watermark::check(mirror.as_ref(), acknowledged),
+        None => Ok(()),
+    }
 }
 
 impl Probe {
     /// Tries the store in `dir`.
-    pub(super) fn run(&self, dir: &Path, deadline: Duration) -> Result<(), Fault> {
+    pub(super) fn run(
+        &self,
+        dir: &Path,
+        acknowledged: Option<u64>,
+        deadline: Duration,
+    ) -> Result<(), Fault> {
         match self {
-            Self::Child(executable) => run_child(executable, dir, deadline),
+            Self::Child(executable) => run_child(executable, dir, acknowledged, deadline),
             Self::InProcess => Ok(()),
         }
     }
 }
 
-fn run_child(executable: &Path, dir: &Path, deadline: Duration) -> Result<(), Fault> {
+fn run_child(
+    executable: &Path,
+    dir: &Path,
+    acknowledged: Option<u64>,
+    deadline: Duration,
+) -> Result<(), Fault> {
     let unable = |error: io::Error| {
         Fault::Io(format!(
             "the trial open by {} could not be run: {error}",
@@ -106,6 +133,7 @@ fn run_child(executable: &Path, dir: &Path, deadline: Duration) -> Result<(), Fa
     let mut child = Command::new(executable)
         .arg(SUBCOMMAND)
         .arg(dir)
+        .args(acknowledged.map(|commits| commits.to_string()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -124,6 +152,10 @@ fn run_child(executable: &Path, dir: &Path, deadline: Duration) -> Result<(), Fa
         let secs = deadline.as_secs_f64();
         return Err(Fault::Corrupt(format!("a trial open hung for {secs} s")));
     };
+    if status.code() == Some(i32::from(EXIT_NEWER)) {
+        // Sound, so that it does no harm to ask how much newer.
+        return try_open(dir, None);
+    }
     judge(status, &complaint(&mut child))
 }
 

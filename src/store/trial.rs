@@ -1,24 +1,29 @@
 //! Tries a store on a copy, so that one that is damaged stays as it was found.
 //!
-//! To open a log the engine below may cut it, and writes a snapshot beside it. So it
-//! first opens a copy: in a child, since a damaged one can hang or kill the process,
-//! and then here, to see whether it holds what was acknowledged.
+//! To open a log the engine below may cut it, and writes a snapshot beside it. So a
+//! child first opens a copy, since a damaged one can hang or kill the process, and sees
+//! whether it holds what was acknowledged.
 
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::fs::statvfs;
 use tracing::warn;
 
 use super::committer::Recipe;
-use super::database::Database;
 use super::error::{Fault, OpenError};
 use super::files::{create_dir, failed};
-use super::mirror::Mirror;
 use super::probe::Probe;
 
 /// Where the copy lies in the state directory.
 const NAME: &str = "store.trial";
+
+/// The slowest that a database is read on a trial before it counts as hung.
+const BYTES_PER_SEC_MIN: u64 = 8 * 1024 * 1024;
+/// Space that a copy leaves to whatever else lies on the file system.
+const SPACE_LEFT_MIN: u64 = 1024 * 1024;
 
 /// Whether the engine's snapshots are copied with its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +34,8 @@ pub(super) enum Snapshots {
     Without,
 }
 
-/// Opens a copy of the database and has `check` look at what it holds.
+/// Has a copy of the database opened, which has to hold everything up to the commit
+/// `acknowledged`.
 ///
 /// Where there is no space for a copy, the database itself is tried. Without a child
 /// nothing is tried at all.
@@ -37,7 +43,7 @@ pub(super) fn run(
     dir: &Path,
     recipe: &Recipe,
     snapshots: Snapshots,
-    check: impl FnOnce(Option<Mirror>) -> Result<(), Fault>,
+    acknowledged: u64,
 ) -> Result<(), Fault> {
     match &recipe.probe {
         Probe::Child(_) => {}
@@ -46,18 +52,22 @@ pub(super) fn run(
     let trial = dir.join(NAME);
     remove(&trial)?;
     let copy = trial.join("v1");
-    let copied = copy_database(&recipe.database_dir, &copy, snapshots);
+    let size = size_of(&recipe.database_dir);
+    let deadline = deadline(recipe.probe_deadline, size);
+    let copied = if has_room(dir, size) {
+        copy_database(&recipe.database_dir, &copy, snapshots)
+    } else {
+        Err(OpenError::NoSpace)
+    };
     let tried = match copied {
-        Ok(()) => recipe
-            .probe
-            .run(&copy, recipe.probe_deadline)
-            .and_then(|()| look(&copy, check)),
+        Ok(()) => recipe.probe.run(&copy, Some(acknowledged), deadline),
         Err(OpenError::NoSpace) => {
             remove(&trial)?;
             warn!("there is no space to try the store on a copy; it is tried itself");
+            let acknowledged = Some(acknowledged);
             recipe
                 .probe
-                .run(&recipe.database_dir, recipe.probe_deadline)
+                .run(&recipe.database_dir, acknowledged, deadline)
         }
         Err(error) => Err(Fault::Io(crate::cause::chain(&error))),
     };
@@ -65,11 +75,26 @@ pub(super) fn run(
     tried
 }
 
-fn look(copy: &Path, check: impl FnOnce(Option<Mirror>) -> Result<(), Fault>) -> Result<(), Fault> {
-    let database = Database::open(copy)?;
-    let loaded = database.load();
-    database.close();
-    check(loaded?)
+/// Returns how long the trial of a database of so many bytes may take: a large one on a
+/// slow disk is no hung one.
+fn deadline(base: Duration, bytes: u64) -> Duration {
+    base + Duration::from_secs(bytes / BYTES_PER_SEC_MIN)
+}
+
+/// Returns whether a copy of so many bytes leaves space to those who write meanwhile.
+fn has_room(dir: &Path, bytes: u64) -> bool {
+    // A file system that does not say is tried.
+    statvfs(dir).map_or(true, |stat| {
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        bytes.saturating_add(SPACE_LEFT_MIN) <= free
+    })
+}
+
+/// Returns the bytes of the files right in a directory, as far as they can be seen.
+fn size_of(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.len()));
+    sizes.fold(0, u64::saturating_add)
 }
 
 #[expect(
@@ -107,4 +132,20 @@ fn copy_database(from: &Path, to: &Path, snapshots: Snapshots) -> Result<(), Ope
         Ok(())
     };
     copy().map_err(failed("copy the database", from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_store_has_longer_to_open_and_no_copy_takes_the_last_space() {
+        let base = Duration::from_secs(30);
+        assert_eq!(deadline(base, 4_096), base);
+        assert_eq!(deadline(base, 80 * 1024 * 1024), Duration::from_secs(40));
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("db"), [0; 5_000]).unwrap();
+        assert_eq!(size_of(dir.path()), 5_000);
+        assert!(has_room(dir.path(), 0) && !has_room(dir.path(), u64::MAX));
+    }
 }

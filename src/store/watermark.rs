@@ -16,6 +16,8 @@ use tracing::warn;
 
 use super::error::{Fault, OpenError};
 use super::files::{failed, sync_dir};
+use super::mirror::Mirror;
+use super::tally;
 
 const NAME: &str = "committed";
 /// Digits of the largest number, and a line end: the size never changes.
@@ -64,19 +66,9 @@ impl Watermark {
         }
     }
 
-    /// Checks that a database has everything that was acknowledged.
-    pub(super) fn check(&self, commits: u64) -> Result<(), Fault> {
-        match self.read() {
-            Some(known) if commits < known => Err(Fault::Corrupt(format!(
-                "it ends with commit {commits}, and commit {known} was acknowledged"
-            ))),
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Returns whether some commit was noted.
-    pub(super) fn knows(&self) -> bool {
-        self.read().is_some_and(|commits| 0 < commits)
+    /// Returns the last commit that was noted, 0 where none is known.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.read().unwrap_or(0)
     }
 
     fn read(&self) -> Option<u64> {
@@ -88,6 +80,23 @@ impl Watermark {
     fn write(&self, commits: u64) -> io::Result<()> {
         let text = format!("{commits:020}\n");
         self.file.write_all_at(text.as_bytes(), 0)
+    }
+}
+
+/// Checks that a store holds everything up to a commit, and all the rows of its last.
+pub(super) fn check(mirror: Option<&Mirror>, acknowledged: u64) -> Result<(), Fault> {
+    match mirror {
+        Some(mirror) => {
+            let commits = mirror.meta.commits();
+            if commits < acknowledged {
+                return Err(Fault::Corrupt(format!(
+                    "it ends with commit {commits}, and commit {acknowledged} was acknowledged"
+                )));
+            }
+            tally::check(mirror)
+        }
+        None if 0 < acknowledged => Err(Fault::Corrupt("it opens empty".to_owned())),
+        None => Ok(()),
     }
 }
 
@@ -104,6 +113,21 @@ pub(super) fn remove(dir: &Path) -> Result<(), OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::InstanceId;
+    use crate::store::meta::Meta;
+    use crate::store::tally::Tally;
+
+    /// A store that ends with a commit.
+    fn ending_with(commits: u64) -> Mirror {
+        let tally = Tally {
+            commits,
+            ..Tally::default()
+        };
+        Mirror::empty(Meta {
+            tally: Some(tally),
+            ..Meta::new(InstanceId::random())
+        })
+    }
 
     #[test]
     fn a_database_behind_its_watermark_is_corrupt_and_one_ahead_of_it_is_not() {
@@ -111,12 +135,16 @@ mod tests {
         let mut watermark = Watermark::open(dir.path()).unwrap();
         watermark.note(7);
         drop(watermark);
-        let watermark = Watermark::open(dir.path()).unwrap();
-        assert!(matches!(watermark.check(6), Err(Fault::Corrupt(_))));
-        assert_eq!(watermark.check(7), Ok(()));
-        assert_eq!(watermark.check(u64::MAX), Ok(()));
+        let known = Watermark::open(dir.path()).unwrap().acknowledged();
+        for behind in [None, Some(&ending_with(6))] {
+            assert!(matches!(check(behind, known), Err(Fault::Corrupt(_))));
+        }
+        for commits in [7, u64::MAX] {
+            assert_eq!(check(Some(&ending_with(commits)), known), Ok(()));
+        }
         remove(dir.path()).unwrap();
-        assert_eq!(Watermark::open(dir.path()).unwrap().check(0), Ok(()));
+        let known = Watermark::open(dir.path()).unwrap().acknowledged();
+        assert_eq!(check(None, known), Ok(()));
     }
 
     #[test]
@@ -125,7 +153,7 @@ mod tests {
         for rubbish in ["", "12", "not a number at all!!"] {
             fs::write(dir.path().join(NAME), rubbish).unwrap();
             let watermark = Watermark::open(dir.path()).unwrap();
-            assert_eq!(watermark.check(0), Ok(()), "{rubbish:?}");
+            assert_eq!(watermark.acknowledged(), 0, "{rubbish:?}");
         }
     }
 }

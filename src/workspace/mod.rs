@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::id::{Nonce, SessionId};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-pub use sidecar::{Found, Life, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
+pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";

@@ -57,6 +57,15 @@ pub enum Life {
     ClosedAt(Timestamp),
 }
 
+/// Whether a sidecar had to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It was.
+    Now,
+    /// It said so already, or there is no workspace beside which to say it.
+    Before,
+}
+
 /// What became of reading one directory of the root.
 #[derive(Debug)]
 pub enum Found {
@@ -117,24 +126,25 @@ impl Workspaces {
     /// Writes what is known of a session beside its workspace, where it has one.
     ///
     /// On a full disk the file is overwritten in place, for which there is room.
-    pub fn note(&self, sidecar: &Sidecar) -> Result<(), WorkspaceError> {
+    pub fn note(&self, sidecar: &Sidecar) -> Result<Noted, WorkspaceError> {
         let path = self.0.path.join(sidecar.id.as_str());
         let fault = |what| fault(what, &path);
         let home =
             match rustix::fs::openat(&self.0.dir, sidecar.id.as_str(), DIRECTORY, Mode::empty()) {
                 Ok(home) => home,
-                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Noted::Before),
                 Err(error) => return Err(fault("open")(error)),
             };
         let text = sidecar.encode();
-        match read(&home, SIDECAR) {
-            Ok(Some(found)) if found == text => return Ok(()),
-            Ok(_) | Err(_) => {}
+        let found = found(&home);
+        if found.as_ref() == Some(&text) {
+            return Ok(Noted::Before);
         }
-        match replace(&home, &text) {
-            Err(Errno::NOSPC | Errno::DQUOT) => write(&home, SIDECAR, &text, OFlags::empty()),
-            written => written,
+        match (replace(&home, &text), found) {
+            (Err(Errno::NOSPC | Errno::DQUOT), Some(found)) => overwrite(&home, &text, found.len()),
+            (written, _) => written,
         }
+        .map(|()| Noted::Now)
         .map_err(fault("write the sidecar in"))
     }
 
@@ -208,7 +218,21 @@ fn read(home: &OwnedFd, name: &str) -> Result<Option<Vec<u8>>, Errno> {
     Ok(Some(bytes))
 }
 
-/// Replaces the sidecar whole, so that a reader never sees half of one.
+/// Returns what the sidecar holds, where it can be read.
+fn found(home: &OwnedFd) -> Option<Vec<u8>> {
+    read(home, SIDECAR).ok().flatten()
+}
+
+/// Overwrites a sidecar of so many bytes, at no moment with the end of the old one
+/// behind the new one: that would be no JSON.
+fn overwrite(home: &OwnedFd, text: &[u8], bytes: usize) -> Result<(), Errno> {
+    let mut padded = text.to_vec();
+    padded.resize(bytes.max(text.len()), b' ');
+    write(home, SIDECAR, &padded, OFlags::empty())
+}
+
+/// Replaces the sidecar whole, so that a reader never sees half of one, also not after
+/// a loss of power: its bytes are on the disk before it has its name.
 fn replace(home: &OwnedFd, text: &[u8]) -> Result<(), Errno> {
     let temporary = format!("{SIDECAR}.tmp");
     let written = write(home, &temporary, text, OFlags::CREATE | OFlags::TRUNC)
@@ -234,12 +258,17 @@ fn write(home: &OwnedFd, name: &str, text: &[u8], how: OFlags) -> Result<(), Err
         let written = rustix::io::write(&file, rest)?;
         rest = rest.get(written..).unwrap_or_default();
     }
-    rustix::fs::ftruncate(&file, u64::try_from(text.len()).unwrap_or(u64::MAX))
+    rustix::fs::ftruncate(&file, u64::try_from(text.len()).unwrap_or(u64::MAX))?;
+    rustix::fs::fdatasync(&file)
 }
 
-/// Writes the sidecar of a new workspace.
+/// Writes the sidecar of a workspace, unless it is there as it should be.
 pub(super) fn create(home: &OwnedFd, sidecar: &Sidecar) -> Result<(), Errno> {
-    replace(home, &sidecar.encode())
+    let text = sidecar.encode();
+    if found(home).as_ref() == Some(&text) {
+        return Ok(());
+    }
+    replace(home, &text)
 }
 
 #[cfg(test)]
@@ -323,6 +352,25 @@ mod tests {
             ["dir", "half", "huge", "link", "newer", "none", "other-id"]
         );
         assert!(home("other-id").join(SIDECAR).exists(), "it was left alone");
+    }
+
+    #[test]
+    fn a_sidecar_that_is_overwritten_by_a_shorter_one_can_be_read_at_every_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        let mut sidecar = sidecar("a");
+        sidecar.life = Life::ClosedAt(Timestamp::from_secs(1_700_000_100));
+        workspaces.ensure(&sidecar, None).unwrap();
+        let path = dir.path().join("ws/a").join(SIDECAR);
+        let before = std::fs::read(&path).unwrap().len();
+        sidecar.life = Life::Open;
+        let home = workspaces.home(&sidecar.id).unwrap();
+        overwrite(&home, &sidecar.encode(), before).unwrap();
+        // Cut to its length by nobody: the process may end first.
+        assert_eq!(std::fs::read(&path).unwrap().len(), before);
+        assert_eq!(workspaces.sidecar(&sidecar.id).unwrap().unwrap(), sidecar);
+        workspaces.note(&sidecar).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), sidecar.encode());
     }
 
     #[test]

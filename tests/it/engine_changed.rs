@@ -157,6 +157,40 @@ fn behind_another_engine_nothing_is_lost_parked_or_swept_and_it_ends_by_itself()
 }
 
 #[test]
+fn what_another_engine_held_back_stays_held_back_when_that_one_goes_away() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&settings(&[
+        WORKSPACES,
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_CLEANUP_INTERVAL", "1"),
+        ("SANDBOXD_IDLE_TIMEOUT", "10"),
+    ]));
+    let api = Api::of(&daemon);
+    let token = api.open_id("a");
+    let life = (api.container("a"), pid(&api.container("a")));
+    proxy.set(Mode::Gone);
+    let other = OtherEngine::listen(&socket(&proxy));
+    wait("the change is noticed", SETTLED, || {
+        (holds(&api) == ["engine_changed"]).then_some(())
+    });
+    let since = api.json(200, "GET /holds", None)["holds"][0]["since"].clone();
+    other.end();
+    // Longer than a session may be idle, and several looks at everything.
+    thread::sleep(Duration::from_secs(14));
+    let held = api.json(200, "GET /holds", None);
+    assert_eq!(held["holds"][0]["since"], since, "{held}");
+    assert_eq!(api.info("a")["phase"], "running", "nobody ended it");
+    proxy.set(Mode::Forward);
+    wait("the known engine is back", SETTLED, || {
+        holds(&api).is_empty().then_some(())
+    });
+    // It has its whole time again, since nobody could use it.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(api.with_token(&token).sh("a", "echo hi"), "hi");
+    assert_eq!((api.container("a"), pid(&api.container("a"))), life);
+}
+
+#[test]
 fn another_engine_that_is_accepted_gets_the_sessions_with_their_files() {
     let proxy = Proxy::start();
     let daemon = Daemon::start(&settings(&[

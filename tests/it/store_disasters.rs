@@ -433,3 +433,99 @@ impl Dice {
         format!("{} {how} at {place}", path.display())
     }
 }
+
+#[test]
+fn nobody_opens_an_id_whose_container_is_not_on_record_again_yet() {
+    let proxy = Proxy::start();
+    // Without workspaces its files are in the container alone.
+    let mut daemon = Daemon::start(&settings(&[
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_PERSIST_CONTAINERS", "1"),
+    ]));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo kept > /tmp/f");
+    let life = (api.container("a"), pid(&api.container("a")));
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(store(&daemon)).unwrap();
+    // It answers, and does not say for a while which engine it is.
+    for _ in 0..5 {
+        proxy.lose_reply("GET", "/info");
+    }
+    daemon.start_again();
+    let refused = open(&api, "a");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains("not on record again"));
+    assert_eq!(
+        api.call("DELETE", "/workspaces/a", None).status,
+        503,
+        "nor is it purged as if it were not there"
+    );
+    let early = api.call("DELETE", "/holds/store_rebuilt", None);
+    assert_eq!(early.status, 503, "nobody can have looked at it yet");
+    wait_for_adoption(&api);
+    assert_eq!(api.sh("a", "cat /tmp/f"), "kept");
+    assert_eq!((api.container("a"), pid(&api.container("a"))), life);
+    assert_eq!(labelled(&daemon.label()).len(), 1);
+}
+
+#[test]
+fn a_setting_left_in_place_confirms_no_rebuild_that_was_cut_off() {
+    let proxy = Proxy::start();
+    let mut daemon = Daemon::start(&settings(&[
+        WORKSPACES,
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_RELEASE_HOLDS", "store_rebuilt"),
+    ]));
+    let api = Api::of(&daemon);
+    let token = api.open_id("a");
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(store(&daemon)).unwrap();
+    proxy.set(Mode::Gone);
+    daemon.start_again();
+    // The engine has not answered yet.
+    daemon.restart(Ending::Kill);
+    assert_eq!(holds(&api), ["store_rebuilt"]);
+    proxy.set(Mode::Forward);
+    wait_for_adoption(&api);
+    assert_eq!(holds(&api), ["store_rebuilt"]);
+    assert_eq!(api.with_token(&token).sh("a", "echo hi"), "hi");
+    daemon.restart(Ending::Kill);
+    assert_eq!(holds(&api), Vec::<String>::new());
+}
+
+#[test]
+fn sidecars_of_an_earlier_build_and_those_that_were_lost_are_written_anew_at_a_start() {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+    let api = Api::of(&daemon);
+    let tokens = ["old", "gone", "over"].map(|id| api.with_token(&api.open_id(id)));
+    api.close("over", "");
+    let beside = |id: &str| daemon.dir().join("ws").join(id).join(".sandboxd.json");
+    let written = ["old", "gone", "over"].map(|id| (beside(id), fs::read(beside(id)).unwrap()));
+    daemon.stop(Ending::Kill);
+    let mut old: serde_json::Value = serde_json::from_slice(&written[0].1).unwrap();
+    for name in ["v", "opened_at", "order", "life"] {
+        old.as_object_mut().unwrap().remove(name);
+    }
+    fs::write(&written[0].0, old.to_string()).unwrap();
+    fs::remove_file(&written[1].0).unwrap();
+    // As if it could not be written when it was closed.
+    let open_still = String::from_utf8(written[2].1.clone()).unwrap();
+    let (head, _) = open_still.split_once("\"life\"").unwrap();
+    fs::write(&written[2].0, format!("{head}\"life\":\"open\"}}")).unwrap();
+    daemon.start_again();
+    wait("they are written anew", SETTLED, || {
+        let whole = |(path, text): &(PathBuf, Vec<u8>)| fs::read(path).ok().as_ref() == Some(text);
+        written.iter().all(whole).then_some(())
+    });
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(store(&daemon)).unwrap();
+    for container in labelled(&daemon.label()) {
+        docker(&["rm", "--force", &container]);
+    }
+    daemon.start_again();
+    wait_for_adoption(&api);
+    assert_eq!(tokens[0].sh("old", "echo hi"), "hi");
+    assert_eq!(tokens[1].sh("gone", "echo hi"), "hi");
+    assert_eq!(exec(&tokens[2], "over").status, 401);
+}

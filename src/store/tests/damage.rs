@@ -14,6 +14,7 @@ use crate::store::restore::restore;
 use crate::store::writes::{Durability, Writes};
 
 const DIR_VARIABLE: &str = "SANDBOXD_TEST_PROBE_DIR";
+const COMMITS_VARIABLE: &str = "SANDBOXD_TEST_PROBE_COMMITS";
 
 /// Makes a closed store with a few records.
 async fn a_store() -> TempDir {
@@ -38,7 +39,7 @@ fn database_dir(dir: &Path) -> PathBuf {
 pub(super) fn child_probe(dir: &Path) -> Probe {
     let exe = std::env::current_exe().unwrap();
     let run = format!(
-        "{DIR_VARIABLE}=\"$2\" exec '{}' store::tests::damage::probes --exact --ignored --nocapture",
+        "{DIR_VARIABLE}=\"$2\" {COMMITS_VARIABLE}=\"$3\" exec '{}' store::tests::damage::probes --exact --ignored --nocapture",
         exe.display()
     );
     Probe::Child(script(dir, &run))
@@ -47,14 +48,19 @@ pub(super) fn child_probe(dir: &Path) -> Probe {
 /// The process that tries an open.
 #[test]
 #[ignore = "runs as the child of other tests"]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::exit,
+    clippy::print_stderr,
+    reason = "it is a program, whose parent tells it what to do and reads how it ends"
+)]
 fn probes() {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the parent tells it the directory"
-    )]
-    let dir = std::env::var(DIR_VARIABLE).unwrap();
-    // A failure ends the process with 101, as a panic does.
-    probe(Path::new(&dir)).unwrap();
+    let [dir, commits] = [DIR_VARIABLE, COMMITS_VARIABLE].map(|name| std::env::var(name).unwrap());
+    // As the program does, without what the harness makes of a failure.
+    if let Err(error) = probe(Path::new(&dir), commits.parse().ok()) {
+        eprintln!("{error}");
+        std::process::exit(i32::from(error.exit_code()));
+    }
 }
 
 fn remove_snapshots(dir: &Path) {
