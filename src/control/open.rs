@@ -120,7 +120,10 @@ impl Control {
     /// Refuses to begin what there is no engine or no disk for.
     fn may_grow(&self) -> Result<(), Refusal> {
         match self.0.books.store.health() {
-            Health::Ok => self.engine_answers(),
+            Health::Ok => {
+                self.engine_answers()?;
+                self.has_workspaces()
+            }
             Health::Full { reason } => Err(Refusal::NoSpace(reason.to_string())),
             Health::Degraded { reason } => Err(Refusal::StoreUnavailable(reason.to_string())),
         }

@@ -320,6 +320,7 @@ impl Passes {
         Holds {
             books: self.executor.books.clone(),
             engine: self.engine.clone(),
+            workspaces: self.executor.host.workspaces.clone(),
         }
     }
 

@@ -179,6 +179,11 @@ fn workspaces(
             findings.push(Finding::new(Kind::WorkspacesUnseen, why));
             return;
         }
+        Some(Ok(root)) if root.is_other => {
+            let detail = "it has not the mark that STATE_DIR/workspace-root names, so nothing is known of the workspaces";
+            findings.push(Finding::new(Kind::RootOther, detail));
+            return;
+        }
         Some(Ok(root)) => root,
     };
     let mut n_there = 0;

@@ -30,3 +30,4 @@ mod sessions;
 mod store_disasters;
 mod survival;
 mod unit;
+mod workspace_root;
