@@ -375,3 +375,44 @@ fn a_state_directory_that_was_never_used_is_told_from_a_broken_one() {
     );
     assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
 }
+
+#[test]
+fn a_store_that_lost_its_end_is_found_while_no_daemon_runs() {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    let store = daemon.dir().join("state/store");
+    daemon.stop(Ending::Kill);
+    // What was there before the last commits.
+    let earlier = daemon.dir().join("earlier");
+    copy_tree(&store, &earlier);
+    daemon.start_again();
+    api.open_id("lost");
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(&store).unwrap();
+    copy_tree(&earlier, &store);
+    let output = verify(&daemon, &[WORKSPACES]);
+    assert_eq!(printed(&output, "fail"), ["store_broken"], "{output:?}");
+    assert_eq!(output.status.code(), Some(65), "{output:?}");
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.unwrap().success());
+}
+
+#[test]
+fn a_name_in_the_root_that_drives_terminals_is_printed_as_plain_text() {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+    let name = "\u{1b}]0;owned\u{7}\u{1b}[2J\nok      I1       all_is_well\u{9b}31m\u{202e}";
+    fs::create_dir(daemon.dir().join("ws").join(name)).unwrap();
+    let by_daemon = sandboxctl(&daemon, &["doctor"]);
+    daemon.stop(Ending::Terminate);
+    for output in [by_daemon, verify(&daemon, &[WORKSPACES])] {
+        let page = String::from_utf8(output.stdout.clone()).unwrap();
+        assert!(page.contains("strange_entry"), "{page}");
+        let hostile = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!page.contains(hostile), "{page:?}");
+        assert!(!page.contains("\nok      I1       all_is_well"), "{page}");
+    }
+}
