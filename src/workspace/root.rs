@@ -65,12 +65,11 @@ impl Root {
             Some(note) => read_note(note)?,
             None => None,
         };
-        let (mark, held) = match known {
-            Some(mark) => (mark, None),
-            None => {
-                let (mark, held) = take(path, note.as_deref())?;
-                (mark, Some(held))
-            }
+        let (mark, held) = if let Some(mark) = known {
+            (mark, None)
+        } else {
+            let (mark, held) = take(path, note.as_deref())?;
+            (mark, Some(held))
         };
         let inner = Inner {
             mark,
@@ -175,13 +174,12 @@ fn take(path: &Path, note: Option<&Path>) -> Result<(Nonce, Held), WorkspaceErro
     let held = hold(path)?;
     rustix::fs::fchmod(&held.dir, Mode::RWXU).map_err(fault("protect the workspace root", path))?;
     let read = || read_mark(&held.dir).map_err(fault("read the mark of", path));
-    let mark = match read()? {
-        Some(mark) => mark,
-        None => {
-            write_mark(&held.dir, &Nonce::random()).map_err(fault("mark", path))?;
-            // Another daemon that shares the root may have been faster.
-            read()?.ok_or_else(|| fault("mark", path)(Errno::INVAL))?
-        }
+    let mark = if let Some(mark) = read()? {
+        mark
+    } else {
+        write_mark(&held.dir, &Nonce::random()).map_err(fault("mark", path))?;
+        // Another daemon that shares the root may have been faster.
+        read()?.ok_or_else(|| fault("mark", path)(Errno::INVAL))?
     };
     if let Some(note) = note {
         write_note(note, &mark).map_err(failed("note the workspace root in", note))?;
