@@ -257,7 +257,7 @@ impl Passes {
         let written = if is_stillborn {
             books.fail_opening(record).await
         } else {
-            books.fail(record, status, &why.to_string()).await
+            books.fail(record, &why.to_string()).await
         };
         let outcome = Outcome::Failed(why);
         self.tickets.settle(id, record.marks.generation, &outcome);

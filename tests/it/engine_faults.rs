@@ -285,3 +285,24 @@ fn an_image_that_cannot_be_had_fails_at_once_in_the_engine_s_words() {
     assert_eq!(api.sh("a", "echo hi"), "hi");
     wait_for_containers(&daemon, 1);
 }
+
+#[test]
+fn what_was_noted_before_an_attempt_failed_stays_noted() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&through(&proxy));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo lost > f");
+    docker(&["rm", "--force", &api.container("a")]);
+    api.wait_for("a", "hibernated");
+    std::fs::remove_dir_all(daemon.dir().join("ws/a")).unwrap();
+    // The workspace is made anew before the container, and then is there.
+    proxy.answer("POST", "/containers/create", 500, "out of order");
+    let asked = json!({"command": ":"});
+    let refused = api.call("POST", "/sessions/a/exec", Some(&asked));
+    assert_eq!(refused.status, 502, "{}", refused.text());
+    proxy.answer_nothing();
+    let told = api.exec("a", "ls");
+    assert_eq!(told["output"], "", "{told}");
+    assert_eq!(told["reset_reason"], "files_lost", "{told}");
+}

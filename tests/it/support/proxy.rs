@@ -47,6 +47,9 @@ struct State {
     mode: Mode,
     /// Method and part of the path of calls whose replies are to be lost, once each.
     to_lose: Vec<(String, String)>,
+    /// Method and part of the path of calls that the engine never sees, with the status
+    /// and the message that they are answered with.
+    answers: Vec<(String, String, u16, String)>,
     /// First lines of calls whose replies were lost.
     lost: Vec<String>,
     /// First lines of all calls.
@@ -67,6 +70,7 @@ impl Proxy {
         let state = State {
             mode: Mode::Gone,
             to_lose: Vec::new(),
+            answers: Vec::new(),
             lost: Vec::new(),
             calls: Vec::new(),
             streams: Vec::new(),
@@ -118,6 +122,18 @@ impl Proxy {
     pub(crate) fn lose_reply(&self, method: &str, path: &str) {
         let rule = (method.to_owned(), path.to_owned());
         self.shared.state().to_lose.push(rule);
+    }
+
+    /// Has all such calls answered with an error from now on, in place of the engine.
+    pub(crate) fn answer(&self, method: &str, path: &str, status: u16, message: &str) {
+        let (method, path) = (method.to_owned(), path.to_owned());
+        let answer = (method, path, status, message.to_owned());
+        self.shared.state().answers.push(answer);
+    }
+
+    /// Has the engine answer all calls again.
+    pub(crate) fn answer_nothing(&self) {
+        self.shared.state().answers.clear();
     }
 
     /// Returns the calls whose replies were lost.
@@ -187,6 +203,11 @@ impl Shared {
         let line = head.lines().next().unwrap_or_default().to_owned();
         let is_to_be_lost = self.note(&line);
         self.thaw();
+        if let Some(answer) = self.answer_to(&line) {
+            client.write_all(answer.as_bytes())?;
+            cut(&client);
+            return Ok(());
+        }
         let mut engine = UnixStream::connect(ENGINE)?;
         self.state().streams.push(engine.try_clone()?);
         engine.write_all(head.as_bytes())?;
@@ -211,6 +232,19 @@ impl Shared {
             }
             client.write_all(&piece[..length])?;
         }
+    }
+
+    fn answer_to(&self, line: &str) -> Option<String> {
+        let state = self.state();
+        let mut answers = state.answers.iter();
+        let (.., status, message) = answers.find(|(method, path, ..)| {
+            line.starts_with(method.as_str()) && line.contains(path.as_str())
+        })?;
+        let body = serde_json::json!({ "message": message }).to_string();
+        let length = body.len();
+        Some(format!(
+            "HTTP/1.1 {status} Fake\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        ))
     }
 
     /// Writes a call down and tells whether its reply is to be lost.
