@@ -34,6 +34,9 @@ use crate::workspace::{Life, Sidecar, WorkspaceError, Workspaces};
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How soon a removal that the engine is busy with is looked at again.
 const REMOVAL_POLL: Duration = Duration::from_millis(200);
+/// How often a container is looked for whose name is taken: one that is being made has
+/// its name before it can be looked at.
+const NAMESAKE_LOOKS_MAX: usize = 10;
 /// How soon a session that could not be taken exclusively is looked at again.
 const IDLE_POLL: Duration = Duration::from_millis(500);
 
@@ -262,13 +265,38 @@ impl Executor {
         let name = container_name(&spec.id, key);
         match self.engine_call(self.host.engine.create(&name, &body).await)? {
             Created::New(_) => Ok(Next::Again),
-            // Ours from a call whose reply was lost, or somebody else's: look.
-            Created::NameTaken => Ok(Next::After(REMOVAL_POLL)),
+            Created::NameTaken => self.look_at_namesake(case, &name).await,
             Created::NoSuchImage => {
                 self.images.missing(&blueprint.image);
                 Ok(Next::Again)
             }
         }
+    }
+
+    /// Goes on after the engine said that a name is taken: by a container of ours from a
+    /// call whose reply was lost, or by somebody else's. Where it shows neither, the name
+    /// is good for nothing, and another key has another name.
+    async fn look_at_namesake(&self, case: Case<'_>, name: &str) -> Result<Next, Failure> {
+        for _ in 0..NAMESAKE_LOOKS_MAX {
+            if self
+                .engine_call(self.host.engine.inspect(name).await)?
+                .is_some()
+            {
+                return Ok(Next::Again);
+            }
+            tokio::time::sleep(REMOVAL_POLL).await;
+        }
+        let Case {
+            record,
+            status,
+            sight,
+            ..
+        } = case;
+        let written = self.books.take_key(record, status, sight).await;
+        written.map_err(|error| unwritten(&error))?;
+        Err(Failure::Engine(format!(
+            "the engine says that the name {name} is taken, and shows no container of that name"
+        )))
     }
 
     /// Writes down that a workspace is gone which an earlier life had, before an empty

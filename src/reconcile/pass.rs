@@ -42,6 +42,10 @@ pub struct Passes {
     pub engine: EngineHealth,
 }
 
+/// So often one look at a session starts a container, of which the first may be one that
+/// the engine can never start.
+const STARTS_MAX: usize = 2;
+
 /// What a session was seen to be and should be, in one moment.
 struct Moment {
     record: Record,
@@ -78,7 +82,8 @@ impl Passes {
     }
 
     async fn session(&self, id: &SessionId) -> Option<Timestamp> {
-        let mut started = false;
+        let mut starts = 0;
+        let mut last = None;
         for _ in 0..STEPS_MAX {
             let Some(moment) = self.look(id).await else {
                 self.gone(id);
@@ -88,11 +93,15 @@ impl Passes {
             self.dismiss(&moment);
             let step = self.decide(&moment);
             let ended = matches!(moment.sight.observed.container, Container::Stopped(..));
-            if started && ended && step == Step::Start {
+            if 0 < starts && ended && step == Step::Start {
                 let why = Executor::ended_at_once(&moment.sight);
                 return self.failed(&moment, step, why).await;
             }
-            started |= step == Step::Start;
+            if starts == STARTS_MAX && step == Step::Start {
+                let why = Failure::Engine(NEVER_STARTS.to_owned());
+                return self.failed(&moment, step, why).await;
+            }
+            starts += usize::from(step == Step::Start);
             debug!(session = %id, aim = moment.aim.as_str(), ?step, seen = ?moment.sight.observed, "next step");
             let case = Case {
                 record,
@@ -101,7 +110,7 @@ impl Passes {
                 aim: moment.aim,
             };
             match self.executor.execute(step, case).await {
-                Ok(Next::Again) => {}
+                Ok(Next::Again) => last = Some((moment, step)),
                 Ok(Next::After(span)) => return Some(self.now().plus(span)),
                 Ok(Next::OnNudge) => {
                     self.await_nudge(step, record);
@@ -118,9 +127,11 @@ impl Passes {
                 Err(failure) => return self.failed(&moment, step, failure).await,
             }
         }
-        // A session that gets no further by so many steps is not getting anywhere.
-        warn!(session = %id, steps = STEPS_MAX, "a session does not settle");
-        Some(self.now().plus(rest(1)))
+        // A session that gets no further by so many steps is not getting anywhere, and
+        // rests for as long as one whose steps fail.
+        let (moment, step) = last.expect("there was a step");
+        let why = format!("it is not as it should be after {STEPS_MAX} steps, the last {step:?}");
+        self.failed(&moment, step, Failure::Engine(why)).await
     }
 
     async fn look(&self, id: &SessionId) -> Option<Moment> {
@@ -328,6 +339,10 @@ impl Passes {
         self.executor.books.clock.now()
     }
 }
+
+/// Why a session whose containers the engine cannot start is tried again later.
+const NEVER_STARTS: &str =
+    "the engine could not start its container, nor another that was made in its place";
 
 /// Why sessions wait while nobody knows which engine answers.
 const UNCONFIRMED: &str = "it is not known yet whether the engine is the one with the sandboxes";

@@ -287,6 +287,61 @@ fn an_image_that_cannot_be_had_fails_at_once_in_the_engine_s_words() {
 }
 
 #[test]
+fn what_the_engine_never_does_is_asked_of_it_at_a_bounded_rate() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&settings(&[
+        WORKSPACES,
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_CLEANUP_INTERVAL", "600"),
+    ]));
+    let api = Api::of(&daemon);
+    let poisoned = "failed to create shim: id already in use";
+    let taken = "Conflict. The container name is already in use by container 0123";
+    for (id, method, path, status, message) in [
+        ("start", "POST", "/start", 500, poisoned),
+        ("create", "POST", "/containers/create", 409, taken),
+        ("fails", "POST", "/containers/create", 500, "out of order"),
+        ("stop", "POST", "/stop", 500, "out of order"),
+    ] {
+        api.open_id(id);
+        api.sh(id, "echo kept > f");
+        if id != "stop" {
+            docker(&["rm", "--force", &api.container(id)]);
+            api.wait_for(id, "hibernated");
+        }
+        let before = proxy.calls(method).len();
+        proxy.answer(method, path, status, message);
+        let began = Instant::now();
+        let (http, name) = (daemon.http(), id.to_owned());
+        let asked = thread::spawn(move || {
+            let command = json!({"command": ":"});
+            match name.as_str() {
+                "stop" => Api::request_on(&http, "DELETE", "/sessions/stop", None),
+                _ => {
+                    let path = format!("/sessions/{name}/exec");
+                    Api::request_on(&http, "POST", &path, Some(&command))
+                }
+            }
+        });
+        thread::sleep(Duration::from_secs(5));
+        let calls = proxy.calls(method).len() - before;
+        let told = asked.join().unwrap().unwrap();
+        // Some rounds, each with twice the rest of the one before.
+        assert!(calls <= 25, "{id}: {calls} calls in five seconds");
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{id}: {:?}",
+            began.elapsed()
+        );
+        proxy.answer_nothing();
+        if id != "stop" {
+            assert_eq!(told.status, 502, "{id}: {}", told.text());
+            assert_eq!(api.sh(id, "cat f"), "kept", "{id}: it heals");
+        }
+    }
+}
+
+#[test]
 fn what_was_noted_before_an_attempt_failed_stays_noted() {
     let proxy = Proxy::start();
     let daemon = Daemon::start(&through(&proxy));
