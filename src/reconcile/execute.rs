@@ -329,23 +329,26 @@ impl Executor {
         if !is_made {
             self.make_workspace(&case.record.spec).await?;
         }
-        // An engine that is killed meanwhile may lose it, with a process that runs.
-        let (started, noted) = tokio::join!(self.host.engine.start(id), self.note_container(case));
-        noted?;
-        match started {
-            Ok(_) => Ok(Next::Again),
-            // It never starts again: a new one is made under a new key.
-            Err(error) if error.is_poisoned_start() && !holds_files(case.sight) => {
-                warn!(session = %case.record.spec.id, container = id, error = %chain(&error), "the engine was killed while it started this container: making another");
-                self.engine_call(self.host.engine.remove(id, Force::Yes).await)?;
-                Ok(Next::Again)
-            }
-            Err(error) if error.is_poisoned_start() => Err(Failure::Engine(format!(
-                "{}; the container holds the only copy of its files: end what is left of it with: ctr -n moby tasks kill -s 9 {id}; ctr -n moby tasks rm {id}; ctr -n moby containers rm {id}",
-                chain(&error)
-            ))),
-            Err(error) => Err(failure(&error)),
+        let Err(error) = self.host.engine.start(id).await else {
+            return Ok(Next::Again);
+        };
+        // An engine that was killed meanwhile may lose it, with a process that runs. One
+        // that started needs no commit of its own: it is noted with its first life, and
+        // the engine shows it under its name until then.
+        self.note_container(case).await?;
+        if !error.is_poisoned_start() {
+            return Err(failure(&error));
         }
+        let why = chain(&error);
+        if holds_files(case.sight) {
+            return Err(Failure::Engine(format!(
+                "{why}; the container holds the only copy of its files: end what is left of it with: ctr -n moby tasks kill -s 9 {id}; ctr -n moby tasks rm {id}; ctr -n moby containers rm {id}"
+            )));
+        }
+        // It never starts again: a new one is made under a new key.
+        warn!(session = %case.record.spec.id, container = id, error = %why, "the engine was killed while it started this container: making another");
+        self.engine_call(self.host.engine.remove(id, Force::Yes).await)?;
+        Ok(Next::Again)
     }
 
     /// Writes down which container there is, where that was not known yet.

@@ -361,3 +361,35 @@ fn what_was_noted_before_an_attempt_failed_stays_noted() {
     assert_eq!(told["output"], "", "{told}");
     assert_eq!(told["reset_reason"], "files_lost", "{told}");
 }
+
+#[test]
+fn an_opening_costs_two_commits_and_a_command_none_that_is_synced() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&through(&proxy));
+    let api = Api::of(&daemon);
+    // The first one of an engine puts that on record, and has the image looked for.
+    api.open_id("first");
+    let commits = || -> u64 {
+        let text = std::fs::read_to_string(daemon.dir().join("state/committed")).unwrap();
+        text.trim().parse().unwrap()
+    };
+    let calls = || {
+        let calls = ["POST", "GET"].map(|method| proxy.calls(method));
+        let calls = calls.iter().flatten();
+        // What the heartbeat and the resync ask for is no part of it.
+        calls
+            .filter(|call| call.contains("/containers/") || call.contains("/exec/"))
+            .count()
+    };
+    let (before, called) = (commits(), calls());
+    api.open_id("a");
+    let (opened, made) = (commits() - before, calls() - called);
+    api.sh("a", ":");
+    let (ran, asked) = (commits() - before - opened, calls() - called - made);
+    assert_eq!((opened, ran), (2, 0), "{made} and {asked} calls");
+    assert!(
+        made <= 8 && asked <= 3,
+        "{made} and {asked} calls: {:?}",
+        proxy.calls("GET")
+    );
+}
