@@ -130,7 +130,7 @@ impl EngineVersion {
 /// What an engine says of itself and its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Names the engine's state; another id behind the same socket is another engine.
+    /// The id that the engine gives itself; see [`Host::identity`].
     pub id: String,
     /// The host's name.
     pub name: String,
@@ -159,6 +159,20 @@ pub struct Host {
 }
 
 impl Host {
+    /// Names the engine with its containers; another name behind the same socket is
+    /// another engine.
+    ///
+    /// The id alone is not enough: engines before 24 that share a host share it, since
+    /// it is made from a key in `/etc/docker`. No two of them keep their containers in
+    /// one place.
+    pub fn identity(&self) -> String {
+        if self.root_dir.is_empty() {
+            self.id.clone()
+        } else {
+            format!("{} in {}", self.id, self.root_dir)
+        }
+    }
+
     /// Tells whether an option of that name is among the security options.
     pub fn has_security_option(&self, name: &str) -> bool {
         self.security_options.iter().any(|option| {

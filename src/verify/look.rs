@@ -214,7 +214,7 @@ impl Answers {
 
 fn described(version: EngineVersion, host: Host) -> EngineSeen {
     EngineSeen::Answered {
-        id: host.id,
+        id: host.identity(),
         version: version.server,
         api: (version.api_max.major, version.api_max.minor),
         cgroup: host.cgroup_version,
