@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,6 +16,7 @@ use crate::support::claims::Claims;
 use crate::support::daemon::{Daemon, Ending};
 use crate::support::docker::{self, docker};
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::whole;
 
 /// How long a page may take while the engine is frozen.
 const PAGE_MAX: Duration = Duration::from_secs(20);
@@ -415,4 +418,52 @@ fn a_name_in_the_root_that_drives_terminals_is_printed_as_plain_text() {
         assert!(!page.contains(hostile), "{page:?}");
         assert!(!page.contains("\nok      I1       all_is_well"), "{page}");
     }
+}
+
+#[test]
+fn nothing_is_found_broken_while_sessions_come_and_go() {
+    let looks = if whole() { 50 } else { 12 };
+    let daemon = Daemon::start(&settings(&[
+        WORKSPACES,
+        ("SANDBOXD_CLEANUP_INTERVAL", "1"),
+        ("SANDBOXD_MAX_SESSIONS", "3"),
+        ("SANDBOXD_EVICT_IDLE_AFTER", "0"),
+    ]));
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let (api, ended) = (Api::of(&daemon), &ended);
+            scope.spawn(move || {
+                let id = format!("s{n}");
+                let path = format!("/sessions/{id}");
+                for round in 0.. {
+                    if ended.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    // What is refused, for want of a place, is tried again.
+                    api.call("POST", "/sessions", Some(&json!({"session_id": id})));
+                    let asked = json!({"command": "echo x > f"});
+                    api.call("POST", &format!("{path}/exec"), Some(&asked));
+                    let purge = if round % 3 == 0 { "" } else { "?purge=true" };
+                    api.call("DELETE", &format!("{path}{purge}"), None);
+                }
+            });
+        }
+        let found: Vec<Value> = (0..looks)
+            .map(|_| doctor(&daemon))
+            .filter(|report| !matches!(report["verdict"].as_str(), Some("ok" | "warn")))
+            .collect();
+        ended.store(true, Ordering::SeqCst);
+        let broken: Vec<_> = found
+            .iter()
+            .map(|report| {
+                (
+                    of_level(report, "fail"),
+                    of_level(report, "unknown"),
+                    report,
+                )
+            })
+            .collect();
+        assert!(broken.is_empty(), "{broken:#?}");
+    });
 }
