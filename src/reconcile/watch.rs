@@ -72,7 +72,7 @@ pub async fn root(
         match (changed, workspaces.strange()) {
             (false, _) => {}
             (true, Some(strange)) => {
-                error!(why = %strange.why, "the workspaces are not where they were: sessions wait for them, or for `sandboxctl release workspace_root_changed`")
+                error!(why = %strange.why, "the workspaces are not where they were: sessions wait for them, or for `sandboxctl release workspace_root_changed`");
             }
             (true, None) => {
                 info!("the workspace root is back");

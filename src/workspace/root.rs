@@ -313,7 +313,7 @@ mod tests {
         }
         assert_eq!(is_noted(&path, &note).unwrap(), Some(true));
         // The one of before is another one by now.
-        fs::remove_dir_all(&path).unwrap();
+        fs::rename(&path, dir.path().join("accepted")).unwrap();
         fs::rename(&aside, &path).unwrap();
         root.dir().unwrap_err();
     }
