@@ -315,13 +315,11 @@ fn what_the_engine_never_does_is_asked_of_it_at_a_bounded_rate() {
         let (http, name) = (daemon.http(), id.to_owned());
         let asked = thread::spawn(move || {
             let command = json!({"command": ":"});
-            match name.as_str() {
-                "stop" => Api::request_on(&http, "DELETE", "/sessions/stop", None),
-                _ => {
-                    let path = format!("/sessions/{name}/exec");
-                    Api::request_on(&http, "POST", &path, Some(&command))
-                }
+            if name == "stop" {
+                return Api::request_on(&http, "DELETE", "/sessions/stop", None);
             }
+            let path = format!("/sessions/{name}/exec");
+            Api::request_on(&http, "POST", &path, Some(&command))
         });
         thread::sleep(Duration::from_secs(5));
         let calls = proxy.calls(method).len() - before;
