@@ -486,7 +486,7 @@ _sandboxctl() {
             return 0
             ;;
         sandboxctl__subcmd__release)
-            opts="-y -o -h --yes --url --token-file --output --timeout --no-headers --help store_rebuilt engine_changed"
+            opts="-y -o -h --yes --url --token-file --output --timeout --no-headers --help store_rebuilt engine_changed workspace_root_changed"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -205,7 +205,7 @@ json\:"As the API has it"))' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
-':name -- The hold:(store_rebuilt engine_changed)' \
+':name -- The hold:(store_rebuilt engine_changed workspace_root_changed)' \
 && ret=0
 ;;
         esac

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
 use crate::id::{Alias, SessionId, Tenant};
-use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT};
+use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT, WORKSPACE_ROOT_CHANGED};
 
 /// Ids that one command takes.
 pub const IDS_MAX: usize = 1_000;
@@ -72,7 +72,11 @@ Holds:
                   is reaped, expired or swept until this is released
   engine_changed  another engine answers than the one with the sandboxes;
                   releasing it accepts that engine, on which sessions start
-                  anew with their workspaces";
+                  anew with their workspaces
+  workspace_root_changed
+                  another directory is in place of the workspace root, such
+                  as the mount point of a disk that is not mounted; releasing
+                  it accepts that directory, where workspaces begin empty";
 
 /// Operate sandboxes through the API of sandboxd.
 #[derive(Clone, Debug, Parser)]
@@ -381,7 +385,7 @@ impl PurgeIds {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Release {
     /// The hold
-    #[arg(value_name = "NAME", value_parser = [STORE_REBUILT, ENGINE_CHANGED])]
+    #[arg(value_name = "NAME", value_parser = [STORE_REBUILT, ENGINE_CHANGED, WORKSPACE_ROOT_CHANGED])]
     pub name: String,
 
     /// Do not ask

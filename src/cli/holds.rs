@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::printer::Printer;
 use super::removal::confirm;
 use crate::client::Client;
-use crate::wire::holds::ENGINE_CHANGED;
+use crate::wire::holds::{ENGINE_CHANGED, WORKSPACE_ROOT_CHANGED};
 
 pub(super) async fn release(
     client: &Client,
@@ -15,11 +15,12 @@ pub(super) async fn release(
 ) -> Result<Exit, Failure> {
     if !args.yes {
         let name = &args.name;
-        let question = if name == ENGINE_CHANGED {
-            format!("let go of {name}, and start sessions anew on the engine that answers?")
-        } else {
-            format!("let go of {name}, and have idle, expired and surplus things removed again?")
+        let then = match name.as_str() {
+            ENGINE_CHANGED => "start sessions anew on the engine that answers",
+            WORKSPACE_ROOT_CHANGED => "go on with the workspaces of the directory that is there",
+            _ => "have idle, expired and surplus things removed again",
         };
+        let question = format!("let go of {name}, and {then}?");
         confirm(printer, &question)?;
     }
     client.release(&args.name).await?;

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::wire::visible::is_hidden;
+
 /// Escapes whatever could move a terminal's cursor or hide what a line says.
 ///
 /// Those are the C0 and C1 controls with line breaks, tabs and ESC among them,
@@ -27,20 +29,6 @@ pub(super) fn visible(text: &str) -> Cow<'_, str> {
         written.expect("a String takes everything");
     }
     Cow::Owned(shown)
-}
-
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{61c}' // Arabic letter mark
-            | '\u{200b}'..='\u{200f}' // no width, joiners, direction marks
-            | '\u{2028}'..='\u{202e}' // line and paragraph breaks, embeddings, overrides
-            | '\u{2060}'..='\u{206f}' // word joiner, isolates, deprecated formatting
-            | '\u{feff}' // byte order mark
-            | '\u{fff9}'..='\u{fffb}' // annotations
-            | '\u{e0000}'..='\u{e007f}' // tags
-        )
 }
 
 /// Writes a span in its largest whole unit, as `45s`, `3m`, `2h` or `5d`.

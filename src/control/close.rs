@@ -51,6 +51,7 @@ impl Control {
         let Some(workspaces) = &self.0.host.workspaces else {
             return Ok(false);
         };
+        self.has_workspaces()?;
         Host::on_disk(workspaces, id, Workspaces::exists)
             .await
             .map_err(|error| Refusal::EngineFailed(crate::cause::chain(&error)))

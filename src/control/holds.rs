@@ -1,7 +1,8 @@
 //! Lists what holds the service back, and lets go of it.
 
 use super::{Control, Refusal, unwritten};
-use crate::reconcile::{Holds, Released, Standing};
+use crate::cause::chain;
+use crate::reconcile::{Holds, Kept, Released, Standing};
 use crate::session::Hold;
 use crate::wire::holds::{HoldInfo, HoldList};
 
@@ -20,10 +21,15 @@ impl Control {
         let hold = Hold::parse(name).ok_or_else(none)?;
         match hold {
             Hold::StoreRebuilt => self.knows_containers()?,
-            Hold::EngineChanged => {}
+            Hold::EngineChanged | Hold::WorkspaceRootChanged => {}
         }
         let released = self.holds().release(hold).await;
-        match released.map_err(|error| unwritten(&error))? {
+        let released = released.map_err(|kept| match kept {
+            Kept::Store(error) => unwritten(&error),
+            Kept::Disk(error) if error.is_no_space() => Refusal::NoSpace(chain(&error)),
+            Kept::Disk(error) => Refusal::EngineFailed(chain(&error)),
+        });
+        match released? {
             Released::Yes => Ok(()),
             Released::NotHeld => Err(none()),
         }
@@ -33,6 +39,7 @@ impl Control {
         Holds {
             books: self.0.books.clone(),
             engine: self.0.loop_.engine.clone(),
+            workspaces: self.0.host.workspaces.clone(),
         }
     }
 }

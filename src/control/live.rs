@@ -67,6 +67,8 @@ impl Control {
             let reached = status.has_reached(&record.marks);
             match (&record.marks.parked, reached, &status.container) {
                 (Some(_), _, _) => {
+                    // Nobody gives way for what cannot start.
+                    self.has_workspaces()?;
                     let woken = timeout_at(deadline, self.wake(&record)).await;
                     let generation = match woken.map_err(|_| NotLive::Late)? {
                         Ok(generation) => generation,

@@ -33,6 +33,7 @@ use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::record::{Record, Status};
 use crate::verify;
+use crate::workspace::Workspaces;
 
 pub use refusal::Refusal;
 
@@ -190,6 +191,20 @@ impl Control {
             )),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Refuses at once what needs workspaces that are not there.
+    fn has_workspaces(&self) -> Result<(), Refusal> {
+        let strange = self
+            .0
+            .host
+            .workspaces
+            .as_ref()
+            .and_then(Workspaces::strange);
+        strange.map_or(Ok(()), |strange| {
+            let why = format!("failed to {}", strange.why);
+            Err(Refusal::EngineUnavailable(why))
+        })
     }
 
     /// Waits for what becomes of an intent, until `deadline`, the end of the

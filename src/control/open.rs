@@ -122,7 +122,8 @@ impl Control {
         match self.0.books.store.health() {
             Health::Ok => {
                 self.engine_answers()?;
-                self.knows_containers()
+                self.knows_containers()?;
+                self.has_workspaces()
             }
             Health::Full { reason } => Err(Refusal::NoSpace(reason.to_string())),
             Health::Degraded { reason } => Err(Refusal::StoreUnavailable(reason.to_string())),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::activity::Leases;
 use crate::api;
@@ -31,6 +31,7 @@ use crate::reconcile::{
     Residents, Tickets, Work,
 };
 use crate::sandbox::usage::Sampler;
+use crate::session::Hold;
 use crate::store::{OpenError, Store};
 use crate::verify::NotBorrowed;
 use crate::workspace::Workspaces;
@@ -117,6 +118,9 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     let store = rebuild::open_store(&config, &clock).await?;
     let tokens = key::load(&config, &store).await?;
     let host = host(&config, &store)?;
+    if let Some(workspaces) = &host.workspaces {
+        look_at_root(&config, workspaces, &clock)?;
+    }
     rebuild::rebuild(&config, &store, &host, &clock).await?;
     let listener = listen(&config).await?;
     let policy = Current::new(config.policy.clone());
@@ -198,7 +202,7 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
     let workspaces = config
         .workspace_root
         .as_deref()
-        .map(Workspaces::open)
+        .map(|root| Workspaces::open(root, &config.state_dir))
         .transpose()
         .map_err(|error| Fatal::Io {
             what: "open the workspace root".to_owned(),
@@ -211,6 +215,25 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
         workspaces,
         cgroups: Cgroups::default(),
         instance: store.instance().clone(),
+    })
+}
+
+/// Says at start that the workspace root is not the one of before, or accepts it where the
+/// operator says so.
+fn look_at_root(config: &Config, workspaces: &Workspaces, clock: &Clock) -> Result<(), Fatal> {
+    workspaces.check(clock.now());
+    let Some(strange) = workspaces.strange() else {
+        return Ok(());
+    };
+    let hold = Hold::WorkspaceRootChanged;
+    if !config.operation.release_holds.contains(&hold) {
+        error!(why = %strange.why, "the workspaces are not where they were: sessions wait for them, or for `sandboxctl release workspace_root_changed`");
+        return Ok(());
+    }
+    warn!(why = %strange.why, "another workspace root is accepted, as SANDBOXD_RELEASE_HOLDS says");
+    workspaces.accept().map_err(|error| Fatal::Io {
+        what: "accept the workspace root".to_owned(),
+        source: Box::new(error),
     })
 }
 

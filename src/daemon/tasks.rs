@@ -16,6 +16,7 @@ use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
     Controller, EngineHealth, Identifier, Passes, Pulse, Resync, Watched, events, ping, resync,
+    root,
 };
 use crate::session::blueprint::LABEL_INSTANCE;
 use crate::store::{BATCH_OPS_MAX, Batch, Store};
@@ -86,6 +87,11 @@ impl Tasks {
         self.spawn("the engine's heartbeat", pinging);
         self.spawn("the engine's events", following);
         self.spawn("the resync", going_round);
+        if let Some(workspaces) = passes.executor.host.workspaces.clone() {
+            let clock = passes.executor.books.clock.clone();
+            let watching = root(workspaces, clock, health.clone(), self.cancel.clone());
+            self.spawn("the watch on the workspace root", watching);
+        }
     }
 
     pub(super) fn keep_last_uses(&mut self, store: Store, leases: Leases, control: Control) {

@@ -130,8 +130,8 @@ impl EngineVersion {
 /// What an engine says of itself and its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Names the engine's state; another id behind the same socket is another engine.
-    /// Of an engine without a lasting id it is its host and where it keeps its state.
+    /// The id that the engine gives itself, or its host's name where it gives itself
+    /// another one in each answer; see [`Host::identity`].
     pub id: String,
     /// The host's name.
     pub name: String,
@@ -160,6 +160,20 @@ pub struct Host {
 }
 
 impl Host {
+    /// Names the engine with its containers; another name behind the same socket is
+    /// another engine.
+    ///
+    /// The id alone is not enough: engines before 24 that share a host share it, since
+    /// it is made from a key in `/etc/docker`. No two of them keep their containers in
+    /// one place.
+    pub fn identity(&self) -> String {
+        if self.root_dir.is_empty() {
+            self.id.clone()
+        } else {
+            format!("{} in {}", self.id, self.root_dir)
+        }
+    }
+
     /// Tells whether an option of that name is among the security options.
     pub fn has_security_option(&self, name: &str) -> bool {
         self.security_options.iter().any(|option| {
@@ -176,7 +190,7 @@ impl Host {
             id: match body.buildah_version {
                 None if !body.id.is_empty() => body.id,
                 // Podman makes another id up for each answer.
-                Some(_) | None => format!("{}:{}", body.name, body.docker_root_dir),
+                Some(_) | None => body.name.clone(),
             },
             name: body.name,
             server_version: body.server_version,

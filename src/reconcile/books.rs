@@ -246,17 +246,14 @@ impl Books {
         written(self.store.commit(batch).await)
     }
 
-    /// Notes a failed attempt.
-    pub async fn fail(
-        &self,
-        record: &Record,
-        status: &Status,
-        why: &str,
-    ) -> Result<Written, CommitError> {
+    /// Notes a failed attempt, beside whatever was noted on the way to it.
+    pub async fn fail(&self, record: &Record, why: &str) -> Result<Written, CommitError> {
+        let status = self.store.status(&record.spec.id);
+        let status = status.map(|status| (*status).clone()).unwrap_or_default();
         let next = Status {
             attempts: status.attempts.saturating_add(1),
             last_error: Some(why.to_owned()),
-            ..status.clone()
+            ..status
         };
         written(self.store.commit(seen(record, next)).await)
     }
@@ -308,5 +305,39 @@ fn written<T>(committed: Result<T, CommitError>) -> Result<Written, CommitError>
         Ok(_) => Ok(Written::Yes),
         Err(CommitError::Conflict(_)) => Ok(Written::Overtaken),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::testing;
+    use crate::store::{OpenOptions, Probe};
+
+    #[tokio::test]
+    async fn a_failure_takes_nothing_back_that_was_noted_before_it() {
+        let (dir, clock) = (tempfile::tempdir().unwrap(), Clock::host());
+        let options = OpenOptions::new(dir.path(), Probe::InProcess, clock.clone());
+        let store = Store::open(&options).unwrap();
+        let books = Books { store, clock };
+        let record = testing::record("a");
+        let (id, expect) = (record.spec.id.clone(), Expect::Absent);
+        let batch = Batch::new().put_record(record.clone(), expect);
+        let batch = batch.put_status(&id, Status::default());
+        books.store.commit(batch).await.unwrap();
+        let noted = Status {
+            container: Some("c".to_owned()),
+            files_lost: true,
+            ..Status::default()
+        };
+        books.note_status(&record, noted.clone()).await.unwrap();
+        books.fail(&record, "out of order").await.unwrap();
+        let kept = books.store.status(&id).unwrap();
+        let failed = Status {
+            attempts: 1,
+            last_error: Some("out of order".to_owned()),
+            ..noted
+        };
+        assert_eq!(*kept, failed);
     }
 }

@@ -35,6 +35,9 @@ use crate::workspace::{WorkspaceError, Workspaces};
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How soon a removal that the engine is busy with is looked at again.
 const REMOVAL_POLL: Duration = Duration::from_millis(200);
+/// How often a container is looked for whose name is taken: one that is being made has
+/// its name before it can be looked at.
+const NAMESAKE_LOOKS_MAX: usize = 10;
 /// How soon a session that could not be taken exclusively is looked at again.
 const IDLE_POLL: Duration = Duration::from_millis(500);
 
@@ -239,7 +242,7 @@ impl Executor {
         let name = container_name(&spec.id, key);
         match self.engine_call(self.host.engine.create(&name, &body).await)? {
             Created::New(_) => Ok(Next::Again),
-            Created::NameTaken => self.name_taken(&name).await,
+            Created::NameTaken => self.look_at_namesake(case, &name).await,
             Created::NoSuchImage => {
                 self.images.missing(&blueprint.image);
                 Ok(Next::Again)
@@ -247,16 +250,30 @@ impl Executor {
         }
     }
 
-    /// Finds out who has a name: ours from a call whose reply was lost, or somebody
-    /// else's, which the next look tells; or nobody, as engines have it now and then.
-    async fn name_taken(&self, name: &str) -> Result<Next, Failure> {
-        match self.engine_call(self.host.engine.inspect(name).await)? {
-            Some(_) => Ok(Next::Again),
-            None => Err(Failure::Engine(format!(
-                "the engine says that the name {name} is taken, and has no container of that \
-                 name; try again, and restart the engine if it stays so"
-            ))),
+    /// Goes on after the engine said that a name is taken: by a container of ours from a
+    /// call whose reply was lost, or by somebody else's. Where it shows neither, the name
+    /// is good for nothing, and another key has another name.
+    async fn look_at_namesake(&self, case: Case<'_>, name: &str) -> Result<Next, Failure> {
+        for _ in 0..NAMESAKE_LOOKS_MAX {
+            if self
+                .engine_call(self.host.engine.inspect(name).await)?
+                .is_some()
+            {
+                return Ok(Next::Again);
+            }
+            tokio::time::sleep(REMOVAL_POLL).await;
         }
+        let Case {
+            record,
+            status,
+            sight,
+            ..
+        } = case;
+        let written = self.books.take_key(record, status, sight).await;
+        written.map_err(|error| unwritten(&error))?;
+        Err(Failure::Engine(format!(
+            "the engine says that the name {name} is taken, and shows no container of that name"
+        )))
     }
 
     /// Writes down that a workspace is gone which an earlier life had, before an empty
@@ -289,23 +306,26 @@ impl Executor {
         if !is_made {
             self.make_workspace(&case.record.spec).await?;
         }
-        // An engine that is killed meanwhile may lose it, with a process that runs.
-        let (started, noted) = tokio::join!(self.host.engine.start(id), self.note_container(case));
-        noted?;
-        match started {
-            Ok(_) => Ok(Next::Again),
-            // It never starts again: a new one is made under a new key.
-            Err(error) if error.is_poisoned_start() && !holds_files(case.sight) => {
-                warn!(session = %case.record.spec.id, container = id, error = %chain(&error), "the engine was killed while it started this container: making another");
-                self.engine_call(self.host.engine.remove(id, Force::Yes).await)?;
-                Ok(Next::Again)
-            }
-            Err(error) if error.is_poisoned_start() => Err(Failure::Engine(format!(
-                "{}; the container holds the only copy of its files: end what is left of it with: ctr -n moby tasks kill -s 9 {id}; ctr -n moby tasks rm {id}; ctr -n moby containers rm {id}",
-                chain(&error)
-            ))),
-            Err(error) => Err(failure(&error)),
+        let Err(error) = self.host.engine.start(id).await else {
+            return Ok(Next::Again);
+        };
+        // An engine that was killed meanwhile may lose it, with a process that runs. One
+        // that started needs no commit of its own: it is noted with its first life, and
+        // the engine shows it under its name until then.
+        self.note_container(case).await?;
+        if !error.is_poisoned_start() {
+            return Err(failure(&error));
         }
+        let why = chain(&error);
+        if holds_files(case.sight) {
+            return Err(Failure::Engine(format!(
+                "{why}; the container holds the only copy of its files: end what is left of it with: ctr -n moby tasks kill -s 9 {id}; ctr -n moby tasks rm {id}; ctr -n moby containers rm {id}"
+            )));
+        }
+        // It never starts again: a new one is made under a new key.
+        warn!(session = %case.record.spec.id, container = id, error = %why, "the engine was killed while it started this container: making another");
+        self.engine_call(self.host.engine.remove(id, Force::Yes).await)?;
+        Ok(Next::Again)
     }
 
     /// Writes down which container there is, where that was not known yet.

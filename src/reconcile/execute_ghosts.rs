@@ -91,7 +91,7 @@ impl Executor {
     /// Asks the engine what it knows of a container that it seems to have lost.
     async fn knowledge(&self, container: &str) -> Result<Knowledge, docker::Error> {
         let engine = &self.host.engine;
-        let id = engine.info().await?.id;
+        let id = engine.info().await?.identity();
         match self.books.store.claim_engine_id(&id).await {
             Ok(EngineMatch::First | EngineMatch::Same) => {}
             // What cannot be compared is not known.

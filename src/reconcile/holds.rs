@@ -5,6 +5,7 @@ use super::health::EngineHealth;
 use crate::clock::Timestamp;
 use crate::session::{Hold, Sweeps};
 use crate::store::{Batch, ClaimError, CommitError, Progress};
+use crate::workspace::{Strange, WorkspaceError, Workspaces};
 
 /// A hold that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,19 @@ pub struct Holds {
     pub books: Books,
     /// Where another engine is noticed.
     pub engine: EngineHealth,
+    /// The workspaces and whether their root is theirs.
+    pub workspaces: Option<Workspaces>,
+}
+
+/// Says why a hold was not let go of.
+#[derive(Debug, thiserror::Error)]
+pub enum Kept {
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] CommitError),
+    /// The disk did not.
+    #[error(transparent)]
+    Disk(#[from] WorkspaceError),
 }
 
 /// Whether a hold was let go of.
@@ -65,20 +79,34 @@ impl Holds {
             ),
             remedy: "start the known engine again, or accept the other one with `sandboxctl release engine_changed`: sessions then start anew on it, with their workspaces".to_owned(),
         });
-        rebuilt.into_iter().chain(changed).collect()
+        let strange = self.strange().map(|strange| Standing {
+            hold: Hold::WorkspaceRootChanged,
+            since: strange.since,
+            detail: format!(
+                "failed to {}; no session starts, and nothing of a workspace is looked at or removed",
+                strange.why
+            ),
+            remedy: "mount or put back the directory with the workspaces, or accept the one that is there with `sandboxctl release workspace_root_changed`: sessions then go on with what is in it".to_owned(),
+        });
+        rebuilt.into_iter().chain(changed).chain(strange).collect()
     }
 
     /// Tells whether the service may remove, close and reap on its own initiative.
     pub fn sweeps(&self) -> Sweeps {
-        if self.books.store.is_unconfirmed() || self.engine.changed().is_some() {
+        let other_engine = self.engine.changed().is_some();
+        if self.books.store.is_unconfirmed() || other_engine || self.strange().is_some() {
             Sweeps::Off
         } else {
             Sweeps::On
         }
     }
 
+    fn strange(&self) -> Option<Strange> {
+        self.workspaces.as_ref().and_then(Workspaces::strange)
+    }
+
     /// Lets go of a hold, and has everything gone through.
-    pub async fn release(&self, hold: Hold) -> Result<Released, CommitError> {
+    pub async fn release(&self, hold: Hold) -> Result<Released, Kept> {
         let store = &self.books.store;
         match hold {
             Hold::StoreRebuilt => {
@@ -95,9 +123,19 @@ impl Holds {
                 };
                 match store.accept_engine_id(&changed.found).await {
                     Ok(()) | Err(ClaimError::KeyMismatch { .. }) => {}
-                    Err(ClaimError::Commit(error)) => return Err(error),
+                    Err(ClaimError::Commit(error)) => return Err(error.into()),
                 }
                 self.engine.accept();
+            }
+            Hold::WorkspaceRootChanged => {
+                let strange = self.workspaces.clone().filter(|_| self.strange().is_some());
+                let Some(workspaces) = strange else {
+                    return Ok(Released::NotHeld);
+                };
+                match tokio::task::spawn_blocking(move || workspaces.accept()).await {
+                    Ok(accepted) => accepted?,
+                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+                }
             }
         }
         tracing::warn!(hold = hold.as_str(), "an operator let go of a hold");

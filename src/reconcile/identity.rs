@@ -97,7 +97,7 @@ impl Identifier {
     async fn compare(&mut self) -> Result<(), Unidentified> {
         let doubts = self.health.doubts();
         let asked = timeout(ANSWER_MAX, self.host.engine.info()).await;
-        let found = asked.map_err(|_| Unidentified::Late)??.id;
+        let found = asked.map_err(|_| Unidentified::Late)??.identity();
         let store = &self.books.store;
         let matched = store.claim_engine_id(&found).await?;
         let stored = match matched {

@@ -42,6 +42,10 @@ pub struct Passes {
     pub engine: EngineHealth,
 }
 
+/// So often one look at a session starts a container, of which the first may be one that
+/// the engine can never start.
+const STARTS_MAX: usize = 2;
+
 /// What a session was seen to be and should be, in one moment.
 struct Moment {
     record: Record,
@@ -78,7 +82,7 @@ impl Passes {
     }
 
     async fn session(&self, id: &SessionId) -> Option<Timestamp> {
-        let mut started = false;
+        let mut starts = 0;
         let mut last = None;
         for _ in 0..STEPS_MAX {
             let Some(moment) = self.look(id).await else {
@@ -89,11 +93,15 @@ impl Passes {
             self.dismiss(&moment);
             let step = self.decide(&moment);
             let ended = matches!(moment.sight.observed.container, Container::Stopped(..));
-            if started && ended && step == Step::Start {
+            if 0 < starts && ended && step == Step::Start {
                 let why = Executor::ended_at_once(&moment.sight);
                 return self.failed(&moment, step, why).await;
             }
-            started |= step == Step::Start;
+            if starts == STARTS_MAX && step == Step::Start {
+                let why = Failure::Engine(NEVER_STARTS.to_owned());
+                return self.failed(&moment, step, why).await;
+            }
+            starts += usize::from(step == Step::Start);
             debug!(session = %id, aim = moment.aim.as_str(), ?step, seen = ?moment.sight.observed, "next step");
             let case = Case {
                 record,
@@ -123,8 +131,8 @@ impl Passes {
         // whoever waits for it would wait for ever.
         let (moment, step) = last.expect("every step but the last of a pass was followed");
         let why = Failure::Engine(format!(
-            "the engine says that all is done, and after {STEPS_MAX} steps it is not; see whether \
-             it is the engine that answers at {}",
+            "the engine says that all is done, and after {STEPS_MAX} steps, the last {step:?}, it \
+             is not; see whether it is the engine that answers at {}",
             self.executor.host.engine.endpoint()
         ));
         self.failed(&moment, step, why).await
@@ -264,7 +272,7 @@ impl Passes {
         let written = if is_stillborn {
             books.fail_opening(record).await
         } else {
-            books.fail(record, status, &why.to_string()).await
+            books.fail(record, &why.to_string()).await
         };
         let outcome = Outcome::Failed(why);
         self.tickets.settle(id, record.marks.generation, &outcome);
@@ -327,6 +335,7 @@ impl Passes {
         Holds {
             books: self.executor.books.clone(),
             engine: self.engine.clone(),
+            workspaces: self.executor.host.workspaces.clone(),
         }
     }
 
@@ -334,6 +343,10 @@ impl Passes {
         self.executor.books.clock.now()
     }
 }
+
+/// Why a session whose containers the engine cannot start is tried again later.
+const NEVER_STARTS: &str =
+    "the engine could not start its container, nor another that was made in its place";
 
 /// Why sessions wait while nobody knows which engine answers.
 const UNCONFIRMED: &str = "it is not known yet whether the engine is the one with the sandboxes";

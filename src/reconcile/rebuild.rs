@@ -334,7 +334,7 @@ mod tests {
     async fn a_rebuild_that_was_cut_off_goes_on_and_gives_no_place_twice() {
         let dir = tempfile::tempdir().unwrap();
         let books = lost(&dir.path().join("state"), &Clock::host());
-        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("ws"), dir.path()).unwrap();
         for id in ["a", "b", "c", "d"] {
             workspaces.ensure(&sidecar(id), None).unwrap();
         }

@@ -103,7 +103,7 @@ impl Resync {
         let Some(before) = engine.confirmed_soon().await else {
             return Ok(None);
         };
-        let found = host.engine.info().await?.id;
+        let found = host.engine.info().await?.identity();
         if self.passes.executor.books.store.engine_id().as_ref() != Some(&found) {
             engine.doubt();
             return Ok(None);

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, error, info, warn};
 
 use super::backoff::rest;
 use super::books::Books;
@@ -13,6 +13,7 @@ use super::key::Key;
 use super::resync::{Resync, Round};
 use super::work::Work;
 use crate::cause::chain;
+use crate::clock::Clock;
 use crate::docker;
 use crate::docker::Engine;
 use crate::docker::containers::Label;
@@ -20,9 +21,12 @@ use crate::docker::events::Event;
 use crate::id::SessionId;
 use crate::session::blueprint::LABEL_SESSION;
 use crate::session::record::Status;
+use crate::workspace::Workspaces;
 
 /// How often the engine is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(2);
+/// How often the workspace root is looked at.
+const ROOT_EVERY: Duration = Duration::from_secs(2);
 /// The rest before the event stream is opened again.
 const STREAM_REST: Duration = Duration::from_secs(1);
 
@@ -37,6 +41,43 @@ pub async fn ping(engine: Engine, health: EngineHealth, cancel: CancellationToke
         tokio::select! {
             () = cancel.cancelled() => return,
             () = tokio::time::sleep(PING_EVERY) => {}
+        }
+    }
+}
+
+/// Looks every two seconds whether the workspace root is where it should be, and has
+/// everything gone through again when it is back.
+pub async fn root(
+    workspaces: Workspaces,
+    clock: Clock,
+    health: EngineHealth,
+    cancel: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = tokio::time::sleep(ROOT_EVERY) => {}
+        }
+        let (looked_at, now) = (workspaces.clone(), clock.now());
+        let look = tokio::task::spawn_blocking(move || looked_at.check(now));
+        // A disk that hangs holds this look up, and no other.
+        let changed = tokio::select! {
+            () = cancel.cancelled() => return,
+            changed = look => changed,
+        };
+        let changed = match changed {
+            Ok(changed) => changed,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        match (changed, workspaces.strange()) {
+            (false, _) => {}
+            (true, Some(strange)) => {
+                error!(why = %strange.why, "the workspaces are not where they were: sessions wait for them, or for `sandboxctl release workspace_root_changed`");
+            }
+            (true, None) => {
+                info!("the workspace root is back");
+                health.gap();
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Names what holds the service back from acting on its own.
 
-use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT};
+use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT, WORKSPACE_ROOT_CHANGED};
 
 /// Why nothing is removed on the service's own initiative until somebody says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,6 +9,9 @@ pub enum Hold {
     StoreRebuilt,
     /// Another engine than the one with the containers answers.
     EngineChanged,
+    /// Another directory than the one with the workspaces is in its place: what it shows
+    /// of them is unknown, until that one is back or an operator accepts the other.
+    WorkspaceRootChanged,
 }
 
 /// Whether the service may remove, close and reap on its own initiative.
@@ -23,13 +26,18 @@ pub enum Sweeps {
 
 impl Hold {
     /// All there are.
-    pub const ALL: [Self; 2] = [Self::StoreRebuilt, Self::EngineChanged];
+    pub const ALL: [Self; 3] = [
+        Self::StoreRebuilt,
+        Self::EngineChanged,
+        Self::WorkspaceRootChanged,
+    ];
 
     /// Returns the stable name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::StoreRebuilt => STORE_REBUILT,
             Self::EngineChanged => ENGINE_CHANGED,
+            Self::WorkspaceRootChanged => WORKSPACE_ROOT_CHANGED,
         }
     }
 

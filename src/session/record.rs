@@ -143,7 +143,9 @@ impl Status {
             });
         }
         while FORMER_MAX < former.len() {
-            let oldest_gone = former.iter().position(|one| !one.reported).unwrap_or(0);
+            // Never the one that was joined just now, which may be left as well.
+            let mut before = former.iter().take(FORMER_MAX);
+            let oldest_gone = before.position(|one| !one.reported).unwrap_or(0);
             former.remove(oldest_gone);
         }
         former
@@ -319,4 +321,30 @@ pub struct Event {
     /// Further facts, for the service log.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_former_containers_the_newest_is_never_the_one_forgotten() {
+        let now = Timestamp::from_secs(1_000);
+        for reported in [false, true] {
+            let former = (0..FORMER_MAX).map(|n| Former {
+                container: format!("c{n}"),
+                since: now,
+                reported,
+            });
+            let status = Status {
+                container: Some("newest".to_owned()),
+                former: former.collect(),
+                ..Status::default()
+            };
+            let parted = status.parted(now);
+            assert_eq!(parted.len(), FORMER_MAX);
+            assert_eq!(parted.last().unwrap().container, "newest", "{reported}");
+            assert_eq!(parted[0].container, "c1", "{reported}");
+        }
+    }
 }

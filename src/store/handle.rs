@@ -315,6 +315,12 @@ impl Store {
         let stored = self.mirror().meta.engine_id.clone();
         match stored {
             Some(stored) if stored == id => Ok(EngineMatch::Same),
+            // Earlier builds wrote the first word of it, which is all they compared.
+            Some(stored) if id.split(' ').next() == Some(stored.as_str()) => {
+                self.claim(Batch::new().put_engine_id(id.to_owned()))
+                    .await?;
+                Ok(EngineMatch::Same)
+            }
             Some(stored) => Ok(EngineMatch::Different { stored }),
             None => {
                 self.claim(Batch::new().put_engine_id(id.to_owned()))

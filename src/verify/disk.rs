@@ -40,7 +40,10 @@ pub(super) fn look(place: &Place) -> Answers {
     let spaces = spaces.map(|(what, path)| (what, path.to_owned(), space(path)));
     Answers {
         key: key(&place.key_file).map_err(|error| error.to_string()),
-        root: place.workspace_root.as_deref().map(root),
+        root: place
+            .workspace_root
+            .as_deref()
+            .map(|path| root(path, &place.state_dir)),
         spaces: spaces.collect(),
     }
 }
@@ -79,8 +82,16 @@ fn space(path: &Path) -> Look<Space> {
     })
 }
 
-fn root(path: &Path) -> Look<RootSeen> {
-    list_root(path).map_err(|error| format!("list {}: {error}", path.display()))
+fn root(path: &Path, state_dir: &Path) -> Look<RootSeen> {
+    let note = state_dir.join(crate::workspace::ROOT_NOTE);
+    let looked =
+        crate::workspace::is_noted(path, &note).and_then(|noted| Ok((noted, list_root(path)?)));
+    let (noted, seen) = looked.map_err(|error| format!("list {}: {error}", path.display()))?;
+    Ok(RootSeen {
+        // Nothing was noted by a daemon that never ran.
+        is_other: noted == Some(false),
+        ..seen
+    })
 }
 
 fn list_root(path: &Path) -> io::Result<RootSeen> {
@@ -92,6 +103,9 @@ fn list_root(path: &Path) -> io::Result<RootSeen> {
         let is_dir = entry.file_type()?.is_dir();
         if is_dir && name == crate::workspace::TRASH {
             seen.trash = list_trash(&entry.path())?;
+            continue;
+        }
+        if name == crate::workspace::ROOT_MARK {
             continue;
         }
         match SessionId::parse(&name) {

@@ -1,9 +1,10 @@
-//! Looks twice where something is broken, since what moves looks broken for a moment.
+//! Looks twice where something is broken, or cannot be seen for the moment, since what
+//! moves looks so.
 
 use std::time::Duration;
 
 use super::finding::{Finding, Page};
-use super::kind::Level;
+use super::kind::{Kind, Level};
 use super::look::Subjects;
 use super::verify;
 
@@ -16,7 +17,9 @@ pub const AGAIN_AFTER: Duration = Duration::from_secs(1);
 pub async fn examine(subjects: &Subjects) -> Page {
     let first = verify(&subjects.look().await);
     let is_broken = |finding: &Finding| finding.kind.level() == Level::Fail;
-    if !first.iter().any(is_broken) {
+    // Groups go with their containers, also between two readings of one look.
+    let is_fleeting = |finding: &Finding| is_broken(finding) || finding.kind == Kind::GroupsUnseen;
+    if !first.iter().any(is_fleeting) {
         return Page {
             at: subjects.clock.now(),
             findings: first,

@@ -105,6 +105,8 @@ kinds! {
     WorkspaceMissing: "I2" "workspace_missing" Fail "restore WORKSPACE_ROOT/ID/workspace from a backup before the session is used; else close the session with purge";
     /// A workspace does not say whom it belongs to.
     SidecarMissing: "I2" "sidecar_missing" Warn "nothing is lost while the store is well, but a rebuilt store would not know this session; its next start writes the file";
+    /// Another directory is in place of the workspace root.
+    RootOther: "I2" "workspace_root_other" Fail "mount or put back the directory with the workspaces; sessions wait for it, or for sandboxctl release workspace_root_changed, which accepts the one that is there";
     /// The workspace root could not be listed.
     WorkspacesUnseen: "I2" "workspaces_unseen" Unknown "mount WORKSPACE_ROOT, or let this user read it, and look again";
 

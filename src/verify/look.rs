@@ -106,6 +106,7 @@ impl Subjects {
         let usage_visible = running
             .first()
             .map(|_| running.iter().any(|id| self.cgroups.sample(id).is_some()));
+        let groups = groups(&self.cgroups, &known, &still(&store, &running));
         Seen {
             now: self.clock.now(),
             capacity: self.capacity.clone(),
@@ -113,7 +114,7 @@ impl Subjects {
             marker,
             key: disk.key,
             engine: engine.engine,
-            groups: groups(&self.cgroups, &known, &running),
+            groups,
             ours: engine.ours,
             namesakes: engine.namesakes,
             usage_visible,
@@ -214,7 +215,7 @@ impl Answers {
 
 fn described(version: EngineVersion, host: Host) -> EngineSeen {
     EngineSeen::Answered {
-        id: host.id,
+        id: host.identity(),
         version: version.server,
         api: (version.api_max.major, version.api_max.minor),
         cgroup: host.cgroup_version,
@@ -302,6 +303,21 @@ fn known_containers(store: &StoreSeen, ours: &[Summary]) -> BTreeSet<String> {
         known.extend(statuses.flat_map(|status| status.containers().map(str::to_owned)));
     }
     known
+}
+
+/// Returns those of the running containers whose sessions were left alone meanwhile: what
+/// is listed as running may have been removed by the time its group is looked for.
+fn still<'r>(store: &StoreSeen, running: &[&'r str]) -> Vec<&'r str> {
+    let StoreSeen::Read(contents) = store else {
+        return running.to_vec();
+    };
+    let sessions = contents.sessions.values();
+    let still: BTreeSet<&str> = sessions
+        .filter(|one| one.motion == Motion::Still && one.is_settled())
+        .filter_map(|one| one.status.as_ref()?.container.as_deref())
+        .collect();
+    let ours = running.iter().copied();
+    ours.filter(|id| still.contains(id)).collect()
 }
 
 /// Counts the processes in the control groups of containers of ours.

@@ -18,7 +18,7 @@ const NOTE_BYTES_MAX: u64 = 256;
 /// Directories below the state directory that are copied; the store nests fewer.
 const DEPTH_MAX: usize = 8;
 /// What of the state directory is the store's.
-const STORE_PARTS: [&str; 3] = ["initialised", "closed", "store"];
+const STORE_PARTS: [&str; 4] = ["initialised", "closed", "committed", "store"];
 
 /// A state directory that no daemon uses while this is held.
 #[derive(Debug)]

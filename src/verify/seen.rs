@@ -143,6 +143,8 @@ pub enum EngineSeen {
 /// What was seen of the workspace root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootSeen {
+    /// Whether it is another directory than the one that the daemon knows.
+    pub is_other: bool,
     /// What a session's directory holds.
     pub homes: BTreeMap<SessionId, Home>,
     /// Names of entries that are no directories of sessions.

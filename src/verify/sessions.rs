@@ -179,6 +179,11 @@ fn workspaces(
             findings.push(Finding::new(Kind::WorkspacesUnseen, why));
             return;
         }
+        Some(Ok(root)) if root.is_other => {
+            let detail = "it has not the mark that STATE_DIR/workspace-root names, so nothing is known of the workspaces";
+            findings.push(Finding::new(Kind::RootOther, detail));
+            return;
+        }
         Some(Ok(root)) => root,
     };
     let mut n_there = 0;
@@ -307,8 +312,11 @@ fn ceilings(seen: &Seen, contents: &Contents, findings: &mut Vec<Finding>) {
         let Some(standing) = Standing::of(record, session.status.as_deref()) else {
             continue;
         };
+        // As admission counts: who is on the way out has given the place to another, who
+        // starts only once it is free. What runs in truth is counted below.
         resident += u64::from(match standing {
-            Standing::Resident | Standing::FallingAsleep(_) | Standing::Closing => true,
+            Standing::Resident => true,
+            Standing::FallingAsleep(_) | Standing::Closing => false,
             Standing::Failing | Standing::Asleep(_) => false,
         });
         open += u64::from(standing.is_open());

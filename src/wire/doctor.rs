@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::visible::is_hidden;
+
 /// The answer of `GET /doctor`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DoctorReport {
@@ -85,7 +87,7 @@ impl fmt::Display for DoctorFinding {
 /// Escapes what would move a terminal's cursor or forge another line.
 fn plain(text: &str) -> String {
     text.chars().fold(String::new(), |mut plain, c| {
-        if c.is_control() {
+        if is_hidden(c) {
             plain.extend(c.escape_default());
         } else {
             plain.push(c);

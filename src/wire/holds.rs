@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const STORE_REBUILT: &str = "store_rebuilt";
 /// Another engine than the one with the sandboxes answers.
 pub const ENGINE_CHANGED: &str = "engine_changed";
+/// Another directory than the one with the workspaces is in its place.
+pub const WORKSPACE_ROOT_CHANGED: &str = "workspace_root_changed";
 
 /// A hold that stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

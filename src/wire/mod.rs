@@ -10,3 +10,4 @@ pub mod exec;
 pub mod holds;
 pub mod service;
 pub mod sessions;
+pub(crate) mod visible;

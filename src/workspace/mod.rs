@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <root>/                 0700
+//!   .sandboxd-root        what tells it from other directories
 //!   .trash/               what is being removed
 //!   <session id>/         0700
 //!     .sandboxd.json      who it belongs to, for rebuilding a lost store
@@ -12,6 +13,7 @@
 //! opened by name from here: removal goes down by directory descriptors.
 
 mod remove;
+mod root;
 mod sidecar;
 
 use std::io;
@@ -19,7 +21,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::clock::Timestamp;
 use crate::id::{Nonce, SessionId};
+use root::Root;
+pub use root::{ROOT_MARK, ROOT_NOTE, Strange, is_noted};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
@@ -32,12 +37,6 @@ pub const TRASH: &str = ".trash";
 /// All workspaces of the service; cheap to clone. Its calls block.
 #[derive(Clone, Debug)]
 pub struct Workspaces(Arc<Root>);
-
-#[derive(Debug)]
-struct Root {
-    path: PathBuf,
-    dir: OwnedFd,
-}
 
 /// What went wrong with a workspace.
 #[derive(Debug, thiserror::Error)]
@@ -59,21 +58,28 @@ impl WorkspaceError {
 }
 
 impl Workspaces {
-    /// Opens the root, which is made 0700 where it is missing.
-    pub fn open(path: &Path) -> Result<Self, WorkspaceError> {
-        let fault = |what| fault(what, path);
-        std::fs::create_dir_all(path).map_err(|source| WorkspaceError {
-            what: "make the workspace root",
-            path: path.to_path_buf(),
-            source,
-        })?;
-        let dir = rustix::fs::open(path, DIRECTORY, Mode::empty())
-            .map_err(fault("open the workspace root"))?;
-        rustix::fs::fchmod(&dir, Mode::RWXU).map_err(fault("protect the workspace root"))?;
-        Ok(Self(Arc::new(Root {
-            path: path.to_path_buf(),
-            dir,
-        })))
+    /// Opens the root, which is made 0700 and marked the first time.
+    ///
+    /// Its mark is noted in the state directory. A directory without the noted mark is
+    /// not the root: every call fails then, until it is back or another is accepted.
+    pub fn open(path: &Path, state_dir: &Path) -> Result<Self, WorkspaceError> {
+        Root::open(path, Some(state_dir.join(ROOT_NOTE))).map(|root| Self(Arc::new(root)))
+    }
+
+    /// Looks whether the root is where it should be; returns whether that has changed
+    /// since the last such look.
+    pub fn check(&self, now: Timestamp) -> bool {
+        self.0.check(now)
+    }
+
+    /// Returns what the last check found in place of the root.
+    pub fn strange(&self) -> Option<Strange> {
+        self.0.strange()
+    }
+
+    /// Takes the directory that is there for the root from now on, with what is in it.
+    pub fn accept(&self) -> Result<(), WorkspaceError> {
+        self.0.accept()
     }
 
     /// Returns the host path that is mounted into a session's container.
@@ -84,7 +90,7 @@ impl Workspaces {
     /// Returns whether a session has a workspace.
     pub fn exists(&self, id: &SessionId) -> Result<bool, WorkspaceError> {
         let path = format!("{id}/{MOUNTED}");
-        match rustix::fs::statat(&self.0.dir, path, AtFlags::SYMLINK_NOFOLLOW) {
+        match rustix::fs::statat(&*self.0.dir()?, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
             Err(error) => Err(fault("look at the workspace", &self.mounted(id))(error)),
@@ -102,7 +108,7 @@ impl Workspaces {
         if let Err(error) = sidecar::create(&home, sidecar) {
             // Nothing is left of a session that was never there. What is in use
             // has a workspace, and is not empty.
-            match rustix::fs::unlinkat(&self.0.dir, sidecar.id.as_str(), AtFlags::REMOVEDIR) {
+            match rustix::fs::unlinkat(&*self.0.dir()?, sidecar.id.as_str(), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(_) => {}
             }
             return Err(fault("write the sidecar beside")(error));
@@ -156,7 +162,7 @@ impl Workspaces {
         let fault = |what| fault(what, &path);
         let trash = self.trash()?;
         let aside = Nonce::random();
-        match rustix::fs::renameat(&self.0.dir, id.as_str(), &trash, aside.as_str()) {
+        match rustix::fs::renameat(&*self.0.dir()?, id.as_str(), &trash, aside.as_str()) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(fault("set aside the workspace")(error)),
@@ -180,12 +186,12 @@ impl Workspaces {
 
     fn directory(&self, name: &str) -> Result<OwnedFd, WorkspaceError> {
         let path = self.0.path.join(name);
-        match rustix::fs::mkdirat(&self.0.dir, name, Mode::RWXU) {
+        let root = self.0.dir()?;
+        match rustix::fs::mkdirat(&*root, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(fault("make", &path)(error)),
         }
-        rustix::fs::openat(&self.0.dir, name, DIRECTORY, Mode::empty())
-            .map_err(fault("open", &path))
+        rustix::fs::openat(&*root, name, DIRECTORY, Mode::empty()).map_err(fault("open", &path))
     }
 }
 
@@ -224,7 +230,7 @@ mod tests {
 
     fn workspaces() -> (tempfile::TempDir, Workspaces) {
         let dir = tempfile::tempdir().unwrap();
-        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("ws"), dir.path()).unwrap();
         (dir, workspaces)
     }
 

@@ -129,12 +129,16 @@ impl Workspaces {
     pub fn note(&self, sidecar: &Sidecar) -> Result<Noted, WorkspaceError> {
         let path = self.0.path.join(sidecar.id.as_str());
         let fault = |what| fault(what, &path);
-        let home =
-            match rustix::fs::openat(&self.0.dir, sidecar.id.as_str(), DIRECTORY, Mode::empty()) {
-                Ok(home) => home,
-                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Noted::Before),
-                Err(error) => return Err(fault("open")(error)),
-            };
+        let home = match rustix::fs::openat(
+            &*self.0.dir()?,
+            sidecar.id.as_str(),
+            DIRECTORY,
+            Mode::empty(),
+        ) {
+            Ok(home) => home,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Noted::Before),
+            Err(error) => return Err(fault("open")(error)),
+        };
         let text = sidecar.encode();
         let found = found(&home);
         if found.as_ref() == Some(&text) {
@@ -161,13 +165,14 @@ impl Workspaces {
             path: self.0.path.clone(),
             source,
         };
+        let root = self.0.dir()?;
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.0.path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let Some(id) = name.to_str().and_then(|name| SessionId::parse(name).ok()) else {
                 continue;
             };
-            match self.sidecar(&id) {
+            match sidecar_in(&root, &id) {
                 Ok(Some(sidecar)) => found.push(Found::Sidecar(Box::new(sidecar))),
                 Ok(None) => {}
                 Err(why) => found.push(Found::Unusable {
@@ -178,20 +183,20 @@ impl Workspaces {
         }
         Ok(found)
     }
+}
 
-    /// Reads one sidecar; nothing where the session has no directory of its own.
-    fn sidecar(&self, id: &SessionId) -> Result<Option<Sidecar>, String> {
-        let home = match rustix::fs::openat(&self.0.dir, id.as_str(), DIRECTORY, Mode::empty()) {
-            Ok(home) => home,
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            Err(error) => return Err(io::Error::from(error).to_string()),
-        };
-        match read(&home, SIDECAR) {
-            Ok(Some(bytes)) => Sidecar::decode(id, &bytes).map(Some),
-            Ok(None) => Err("it is not a plain file of a few kilobytes".to_owned()),
-            Err(Errno::NOENT) => Err("it is missing".to_owned()),
-            Err(error) => Err(io::Error::from(error).to_string()),
-        }
+/// Reads one sidecar; nothing where the session has no directory of its own.
+fn sidecar_in(root: &OwnedFd, id: &SessionId) -> Result<Option<Sidecar>, String> {
+    let home = match rustix::fs::openat(root, id.as_str(), DIRECTORY, Mode::empty()) {
+        Ok(home) => home,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(error) => return Err(io::Error::from(error).to_string()),
+    };
+    match read(&home, SIDECAR) {
+        Ok(Some(bytes)) => Sidecar::decode(id, &bytes).map(Some),
+        Ok(None) => Err("it is not a plain file of a few kilobytes".to_owned()),
+        Err(Errno::NOENT) => Err("it is missing".to_owned()),
+        Err(error) => Err(io::Error::from(error).to_string()),
     }
 }
 
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn a_damaged_or_hostile_sidecar_is_told_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("ws"), dir.path()).unwrap();
         let home = |id: &str| dir.path().join("ws").join(id);
         workspaces.ensure(&sidecar("good"), None).unwrap();
         let bytes = sidecar("good").encode();
@@ -357,7 +362,7 @@ mod tests {
     #[test]
     fn a_sidecar_that_is_overwritten_by_a_shorter_one_can_be_read_at_every_moment() {
         let dir = tempfile::tempdir().unwrap();
-        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("ws"), dir.path()).unwrap();
         let mut sidecar = sidecar("a");
         sidecar.life = Life::ClosedAt(Timestamp::from_secs(1_700_000_100));
         workspaces.ensure(&sidecar, None).unwrap();
@@ -368,7 +373,8 @@ mod tests {
         overwrite(&home, &sidecar.encode(), before).unwrap();
         // Cut to its length by nobody: the process may end first.
         assert_eq!(std::fs::read(&path).unwrap().len(), before);
-        assert_eq!(workspaces.sidecar(&sidecar.id).unwrap().unwrap(), sidecar);
+        let found = sidecar_in(&*workspaces.0.dir().unwrap(), &sidecar.id).unwrap();
+        assert_eq!(found.unwrap(), sidecar);
         workspaces.note(&sidecar).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), sidecar.encode());
     }
@@ -376,14 +382,16 @@ mod tests {
     #[test]
     fn a_note_changes_the_sidecar_and_makes_no_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let workspaces = Workspaces::open(&dir.path().join("ws")).unwrap();
+        let workspaces = Workspaces::open(&dir.path().join("ws"), dir.path()).unwrap();
         let mut sidecar = sidecar("a");
         workspaces.note(&sidecar).unwrap();
         assert!(!dir.path().join("ws/a").exists());
         workspaces.ensure(&sidecar, None).unwrap();
         sidecar.life = Life::ClosedAt(Timestamp::from_secs(5));
         workspaces.note(&sidecar).unwrap();
-        let read = workspaces.sidecar(&sidecar.id).unwrap().unwrap();
+        let read = sidecar_in(&workspaces.0.dir().unwrap(), &sidecar.id)
+            .unwrap()
+            .unwrap();
         assert_eq!(read, sidecar);
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,6 +16,7 @@ use crate::support::claims::Claims;
 use crate::support::daemon::{Daemon, Ending};
 use crate::support::docker::{self, docker};
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::whole;
 
 /// How long a page may take while the engine is frozen.
 const PAGE_MAX: Duration = Duration::from_secs(20);
@@ -374,4 +377,93 @@ fn a_state_directory_that_was_never_used_is_told_from_a_broken_one() {
         "{output:?}"
     );
     assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+}
+
+#[test]
+fn a_store_that_lost_its_end_is_found_while_no_daemon_runs() {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    let store = daemon.dir().join("state/store");
+    daemon.stop(Ending::Kill);
+    // What was there before the last commits.
+    let earlier = daemon.dir().join("earlier");
+    copy_tree(&store, &earlier);
+    daemon.start_again();
+    api.open_id("lost");
+    daemon.stop(Ending::Kill);
+    fs::remove_dir_all(&store).unwrap();
+    copy_tree(&earlier, &store);
+    let output = verify(&daemon, &[WORKSPACES]);
+    assert_eq!(printed(&output, "fail"), ["store_broken"], "{output:?}");
+    assert_eq!(output.status.code(), Some(65), "{output:?}");
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.unwrap().success());
+}
+
+#[test]
+fn a_name_in_the_root_that_drives_terminals_is_printed_as_plain_text() {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+    let name = "\u{1b}]0;owned\u{7}\u{1b}[2J\nok      I1       all_is_well\u{9b}31m\u{202e}";
+    fs::create_dir(daemon.dir().join("ws").join(name)).unwrap();
+    let by_daemon = sandboxctl(&daemon, &["doctor"]);
+    daemon.stop(Ending::Terminate);
+    for output in [by_daemon, verify(&daemon, &[WORKSPACES])] {
+        let page = String::from_utf8(output.stdout.clone()).unwrap();
+        assert!(page.contains("strange_entry"), "{page}");
+        let hostile = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!page.contains(hostile), "{page:?}");
+        assert!(!page.contains("\nok      I1       all_is_well"), "{page}");
+    }
+}
+
+#[test]
+fn nothing_is_found_broken_while_sessions_come_and_go() {
+    let looks = if whole() { 50 } else { 12 };
+    let daemon = Daemon::start(&settings(&[
+        WORKSPACES,
+        ("SANDBOXD_CLEANUP_INTERVAL", "1"),
+        ("SANDBOXD_MAX_SESSIONS", "3"),
+        ("SANDBOXD_EVICT_IDLE_AFTER", "0"),
+    ]));
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let (api, ended) = (Api::of(&daemon), &ended);
+            scope.spawn(move || {
+                let id = format!("s{n}");
+                let path = format!("/sessions/{id}");
+                for round in 0.. {
+                    if ended.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    // What is refused, for want of a place, is tried again.
+                    api.call("POST", "/sessions", Some(&json!({"session_id": id})));
+                    let asked = json!({"command": "echo x > f"});
+                    api.call("POST", &format!("{path}/exec"), Some(&asked));
+                    let purge = if round % 3 == 0 { "" } else { "?purge=true" };
+                    api.call("DELETE", &format!("{path}{purge}"), None);
+                }
+            });
+        }
+        let found: Vec<Value> = (0..looks)
+            .map(|_| doctor(&daemon))
+            .filter(|report| !matches!(report["verdict"].as_str(), Some("ok" | "warn")))
+            .collect();
+        ended.store(true, Ordering::SeqCst);
+        let broken: Vec<_> = found
+            .iter()
+            .map(|report| {
+                (
+                    of_level(report, "fail"),
+                    of_level(report, "unknown"),
+                    report,
+                )
+            })
+            .collect();
+        assert!(broken.is_empty(), "{broken:#?}");
+    });
 }

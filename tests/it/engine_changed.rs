@@ -29,7 +29,7 @@ struct OtherEngine {
 }
 
 impl OtherEngine {
-    fn listen(path: &Path) -> Self {
+    fn listen(path: &Path, info: Value) -> Self {
         let listener = UnixListener::bind(path).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
@@ -45,7 +45,7 @@ impl OtherEngine {
                 if BufReader::new(&stream).read_line(&mut line).is_err() {
                     continue;
                 }
-                streams.extend(answer(stream, &line));
+                streams.extend(answer(stream, &line, &info));
                 calls.push(line);
             }
             calls
@@ -68,7 +68,7 @@ impl OtherEngine {
 }
 
 /// Answers a call; returns the stream where it is to stay open.
-fn answer(mut stream: UnixStream, line: &str) -> Option<UnixStream> {
+fn answer(mut stream: UnixStream, line: &str, info: &Value) -> Option<UnixStream> {
     let (status, body) = if line.contains("/_ping") {
         ("200 OK", json!("OK"))
     } else if line.contains("/version") {
@@ -77,7 +77,7 @@ fn answer(mut stream: UnixStream, line: &str) -> Option<UnixStream> {
             json!({"Version": "1", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}),
         )
     } else if line.contains("/info") {
-        ("200 OK", json!({"ID": "ANOTHER:ENGINE"}))
+        ("200 OK", info.clone())
     } else if line.contains("/containers/json") {
         ("200 OK", json!([]))
     } else if line.contains("/events") {
@@ -113,13 +113,21 @@ fn behind_another_engine_nothing_is_lost_parked_or_swept_and_it_ends_by_itself()
     let api = Api::of(&daemon);
     api.open_id("a");
     let life = (api.container("a"), pid(&api.container("a")));
-    // Once while it runs, once over a restart.
-    for restarts in [false, true] {
+    // Two engines of one host may share their id, but not where they keep containers.
+    let known = docker(&["info", "--format", "{{.ID}}"]);
+    let twin = json!({"ID": known, "DockerRootDir": "/srv/another"});
+    let stranger = json!({"ID": "ANOTHER:ENGINE"});
+    // While it runs and over a restart.
+    for (restarts, info, found) in [
+        (false, &twin, "/srv/another"),
+        (false, &stranger, "ANOTHER:ENGINE"),
+        (true, &stranger, "ANOTHER:ENGINE"),
+    ] {
         proxy.set(Mode::Gone);
         if restarts {
             daemon.stop(Ending::Kill);
         }
-        let other = OtherEngine::listen(&socket(&proxy));
+        let other = OtherEngine::listen(&socket(&proxy), info.clone());
         if restarts {
             daemon.start_again();
         }
@@ -129,7 +137,7 @@ fn behind_another_engine_nothing_is_lost_parked_or_swept_and_it_ends_by_itself()
         let health = api.json(200, "GET /healthz", None);
         let reason = health["reasons"][0].as_str().unwrap();
         assert!(
-            reason.contains("ANOTHER:ENGINE") && reason.contains("release"),
+            reason.contains(found) && reason.contains("release"),
             "{reason}"
         );
         for refused in [open(&api, "new"), exec(&api, "a")] {
@@ -169,7 +177,7 @@ fn what_another_engine_held_back_stays_held_back_when_that_one_goes_away() {
     let token = api.open_id("a");
     let life = (api.container("a"), pid(&api.container("a")));
     proxy.set(Mode::Gone);
-    let other = OtherEngine::listen(&socket(&proxy));
+    let other = OtherEngine::listen(&socket(&proxy), json!({"ID": "ANOTHER:ENGINE"}));
     wait("the change is noticed", SETTLED, || {
         (holds(&api) == ["engine_changed"]).then_some(())
     });
@@ -201,7 +209,7 @@ fn another_engine_that_is_accepted_gets_the_sessions_with_their_files() {
     api.open_id("a");
     api.sh("a", "echo hi > f");
     proxy.set(Mode::Gone);
-    let other = OtherEngine::listen(&socket(&proxy));
+    let other = OtherEngine::listen(&socket(&proxy), json!({"ID": "ANOTHER:ENGINE"}));
     wait("the change is noticed", SETTLED, || {
         (holds(&api) == ["engine_changed"]).then_some(())
     });

@@ -285,3 +285,109 @@ fn an_image_that_cannot_be_had_fails_at_once_in_the_engine_s_words() {
     assert_eq!(api.sh("a", "echo hi"), "hi");
     wait_for_containers(&daemon, 1);
 }
+
+#[test]
+fn what_the_engine_never_does_is_asked_of_it_at_a_bounded_rate() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&settings(&[
+        WORKSPACES,
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_CLEANUP_INTERVAL", "600"),
+    ]));
+    let api = Api::of(&daemon);
+    let poisoned = "failed to create shim: id already in use";
+    let taken = "Conflict. The container name is already in use by container 0123";
+    for (id, method, path, status, message) in [
+        ("start", "POST", "/start", 500, poisoned),
+        ("create", "POST", "/containers/create", 409, taken),
+        ("fails", "POST", "/containers/create", 500, "out of order"),
+        ("stop", "POST", "/stop", 500, "out of order"),
+    ] {
+        api.open_id(id);
+        api.sh(id, "echo kept > f");
+        if id != "stop" {
+            docker(&["rm", "--force", &api.container(id)]);
+            api.wait_for(id, "hibernated");
+        }
+        let before = proxy.calls(method).len();
+        proxy.answer(method, path, status, message);
+        let began = Instant::now();
+        let (http, name) = (daemon.http(), id.to_owned());
+        let asked = thread::spawn(move || {
+            let command = json!({"command": ":"});
+            if name == "stop" {
+                return Api::request_on(&http, "DELETE", "/sessions/stop", None);
+            }
+            let path = format!("/sessions/{name}/exec");
+            Api::request_on(&http, "POST", &path, Some(&command))
+        });
+        thread::sleep(Duration::from_secs(5));
+        let calls = proxy.calls(method).len() - before;
+        let told = asked.join().unwrap().unwrap();
+        // Some rounds, each with twice the rest of the one before.
+        assert!(calls <= 25, "{id}: {calls} calls in five seconds");
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{id}: {:?}",
+            began.elapsed()
+        );
+        proxy.answer_nothing();
+        if id != "stop" {
+            assert_eq!(told.status, 502, "{id}: {}", told.text());
+            assert_eq!(api.sh(id, "cat f"), "kept", "{id}: it heals");
+        }
+    }
+}
+
+#[test]
+fn what_was_noted_before_an_attempt_failed_stays_noted() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&through(&proxy));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    api.sh("a", "echo lost > f");
+    docker(&["rm", "--force", &api.container("a")]);
+    api.wait_for("a", "hibernated");
+    std::fs::remove_dir_all(daemon.dir().join("ws/a")).unwrap();
+    // The workspace is made anew before the container, and then is there.
+    proxy.answer("POST", "/containers/create", 500, "out of order");
+    let asked = json!({"command": ":"});
+    let refused = api.call("POST", "/sessions/a/exec", Some(&asked));
+    assert_eq!(refused.status, 502, "{}", refused.text());
+    proxy.answer_nothing();
+    let told = api.exec("a", "ls");
+    assert_eq!(told["output"], "", "{told}");
+    assert_eq!(told["reset_reason"], "files_lost", "{told}");
+}
+
+#[test]
+fn an_opening_costs_two_commits_and_a_command_none_that_is_synced() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&through(&proxy));
+    let api = Api::of(&daemon);
+    // The first one of an engine puts that on record, and has the image looked for.
+    api.open_id("first");
+    let commits = || -> u64 {
+        let text = std::fs::read_to_string(daemon.dir().join("state/committed")).unwrap();
+        text.trim().parse().unwrap()
+    };
+    let calls = || {
+        let calls = ["POST", "GET"].map(|method| proxy.calls(method));
+        let calls = calls.iter().flatten();
+        // What the heartbeat and the resync ask for is no part of it.
+        calls
+            .filter(|call| call.contains("/containers/") || call.contains("/exec/"))
+            .count()
+    };
+    let (before, called) = (commits(), calls());
+    api.open_id("a");
+    let (opened, made) = (commits() - before, calls() - called);
+    api.sh("a", ":");
+    let (ran, asked) = (commits() - before - opened, calls() - called - made);
+    assert_eq!((opened, ran), (2, 0), "{made} and {asked} calls");
+    assert!(
+        made <= 8 && asked <= 3,
+        "{made} and {asked} calls: {:?}",
+        proxy.calls("GET")
+    );
+}

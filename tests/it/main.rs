@@ -37,3 +37,4 @@ mod size;
 mod store_disasters;
 mod survival;
 mod unit;
+mod workspace_root;

@@ -524,7 +524,7 @@ pub const SETTINGS: &[Setting] = &[
         default: Nothing("no hold is released"),
         group: Operation,
         doc: "Holds that are let go of at this start, separated by commas: store_rebuilt, \
-            engine_changed.",
+            engine_changed, workspace_root_changed.",
         nuance: "Does what `sandboxctl release` does, for one start: take it out again \
             afterwards. A store that is lost at this very start is not confirmed by it.",
         example: "store_rebuilt",

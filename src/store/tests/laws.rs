@@ -363,10 +363,17 @@ async fn a_store_belongs_to_one_token_key_and_one_engine() {
     assert_eq!(store.claim_engine_id("e2").await.unwrap(), different);
     let accepted = Batch::new().put_engine_id("e2".to_owned());
     store.commit(accepted).await.unwrap();
-    assert_eq!(
-        store.claim_engine_id("e2").await.unwrap(),
-        EngineMatch::Same
-    );
+    // One that was written without its data root takes the first that comes with it.
+    for id in ["e2", "e2 in /here", "e2 in /here"] {
+        let matched = store.claim_engine_id(id).await.unwrap();
+        assert_eq!(matched, EngineMatch::Same, "{id}");
+    }
+    let different = EngineMatch::Different {
+        stored: "e2 in /here".to_owned(),
+    };
+    for id in ["e2 in /there", "e2", "e20 in /here"] {
+        assert_eq!(store.claim_engine_id(id).await.unwrap(), different, "{id}");
+    }
 }
 
 #[test]

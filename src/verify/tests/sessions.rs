@@ -137,6 +137,15 @@ pub(super) fn room() -> Vec<(Kind, Change)> {
             changed(|seen| seen.root = Some(Err("denied".to_owned()))),
         ),
         (
+            Kind::RootOther,
+            changed(|seen| {
+                *root(seen) = RootSeen {
+                    is_other: true,
+                    ..RootSeen::default()
+                };
+            }),
+        ),
+        (
             Kind::OtherInstances,
             changed(|seen| namesake(seen, "sandboxd-x-00000000", Some("other"))),
         ),

@@ -157,6 +157,23 @@ impl Proxy {
         self.faults().add(rule);
     }
 
+    /// Has all such calls answered with an error from now on, in place of the engine.
+    pub(crate) fn answer(&self, method: &str, path: &str, status: u16, message: &str) {
+        let answer = Action::Answer {
+            status,
+            body: serde_json::json!({ "message": message }).to_string(),
+            claims: None,
+        };
+        let path = format!("**{path}**");
+        self.faults()
+            .add(Rule::new(method, &path, Which::Every, answer));
+    }
+
+    /// Has the engine answer all calls again.
+    pub(crate) fn answer_nothing(&self) {
+        self.faults().follow(Plan::default());
+    }
+
     /// Returns the calls whose replies were lost.
     pub(crate) fn lost(&self) -> Vec<String> {
         let log = self.log();
