@@ -526,7 +526,8 @@ pub const SETTINGS: &[Setting] = &[
         doc: "Holds that are let go of at this start, separated by commas: store_rebuilt, \
             engine_changed, workspace_root_changed.",
         nuance: "Does what `sandboxctl release` does, for one start: take it out again \
-            afterwards. A store that is lost at this very start is not confirmed by it.",
+            afterwards. A store that is lost at this very start, or whose containers are not on \
+            record again yet, is not confirmed by it.",
         example: "store_rebuilt",
         ..BASE
     },
