@@ -97,12 +97,11 @@ impl Control {
         let mut found = Vec::new();
         let mut last = 0;
         let mut next = None;
-        for (record, status) in self.0.books.store.entries() {
+        for (record, status) in self.0.books.store.open_entries() {
             let spec = &record.spec;
             let status = status.unwrap_or_default();
             let state = || phase(&record, &status).state();
-            let wanted = record.is_open()
-                && after < spec.order
+            let wanted = after < spec.order
                 && (list.tenant.is_none() || list.tenant == spec.tenant)
                 && list.state.as_ref().is_none_or(|wanted| wanted == state());
             if !wanted {

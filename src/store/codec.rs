@@ -74,13 +74,16 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
 
 /// Reads a value out of its envelope.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-    // The version comes first: the rest of a newer value need not have our shape.
-    let version: Version = serde_json::from_slice(bytes).map_err(CodecError::Malformed)?;
-    if version.v != VERSION {
-        return Err(CodecError::UnknownVersion { found: version.v });
+    let failure = match serde_json::from_slice::<Envelope<T>>(bytes) {
+        Ok(Envelope { v: VERSION, r }) => return Ok(r),
+        Ok(Envelope { v: found, .. }) => return Err(CodecError::UnknownVersion { found }),
+        Err(failure) => failure,
+    };
+    // The rest of a newer value need not have our shape, but says its version.
+    match serde_json::from_slice::<Version>(bytes) {
+        Ok(Version { v: found }) if found != VERSION => Err(CodecError::UnknownVersion { found }),
+        Ok(_) | Err(_) => Err(CodecError::Malformed(failure)),
     }
-    let envelope: Envelope<T> = serde_json::from_slice(bytes).map_err(CodecError::Malformed)?;
-    Ok(envelope.r)
 }
 
 /// Makes the error for a key that is not one of `tree`.

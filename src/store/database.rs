@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::fs::{self, File};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -71,9 +71,14 @@ impl Database {
     pub(super) fn load(&self) -> Result<Option<Mirror>, Fault> {
         guarded("read", || {
             let meta = meta::load(&self.meta)?;
-            let records = desired::load(&self.desired)?;
-            let statuses = status::load(&self.status)?;
-            let logs = events::load(&self.events)?;
+            // Most of a start goes by in here, and the trees know nothing of one another.
+            let (records, statuses, logs) = thread::scope(|scope| {
+                let statuses = scope.spawn(|| status::load(&self.status));
+                let logs = scope.spawn(|| events::load(&self.events));
+                let records = desired::load(&self.desired);
+                (records, joined(statuses), joined(logs))
+            });
+            let (records, statuses, logs) = (records?, statuses?, logs?);
             match meta {
                 Some(meta) => Ok(Some(Mirror {
                     meta,
@@ -200,6 +205,11 @@ fn guarded<T>(doing: &str, work: impl FnOnce() -> Result<T, Fault>) -> Result<T,
             panic_text(&*panic)
         )))
     })
+}
+
+/// Waits for a thread; its panic goes on here.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

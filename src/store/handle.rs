@@ -174,22 +174,28 @@ impl Store {
         records
     }
 
-    /// Returns every record with its status, in the order of opening, as they were at one
-    /// moment.
-    pub fn entries(&self) -> Vec<(Arc<Record>, Option<Arc<Status>>)> {
+    /// Returns every open record with its status, in the order of opening, as they were
+    /// at one moment.
+    pub fn open_entries(&self) -> Vec<(Arc<Record>, Option<Arc<Status>>)> {
         let mirror = self.mirror();
         // Both are in the order of the ids: one walk finds each status.
         let mut statuses = mirror.statuses.iter().peekable();
-        let mut entries = Vec::with_capacity(mirror.records.len());
+        let mut entries = Vec::new();
         for (id, record) in &mirror.records {
+            if !record.is_open() {
+                continue;
+            }
             while statuses.next_if(|(other, _)| *other < id).is_some() {}
             let status = statuses.next_if(|(other, _)| *other == id);
             let status = status.map(|(_, status)| Arc::clone(status));
-            entries.push((Arc::clone(record), status));
+            entries.push((record.spec.order, Arc::clone(record), status));
         }
         drop(mirror);
-        entries.sort_unstable_by_key(|(record, _)| record.spec.order);
+        entries.sort_unstable_by_key(|(order, ..)| *order);
+        let entries = entries.into_iter();
         entries
+            .map(|(_, record, status)| (record, status))
+            .collect()
     }
 
     /// Returns the status of a session.
