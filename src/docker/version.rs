@@ -332,14 +332,17 @@ mod tests {
             let body = serde_json::json!({
                 "ID": id, "Name": "host", "DockerRootDir": root, "BuildahVersion": "1.28.2",
             });
-            Host::parse(body.to_string().as_bytes()).unwrap().id
+            Host::parse(body.to_string().as_bytes()).unwrap().identity()
         };
         assert_eq!(answer("1", "/var/lib/a"), answer("2", "/var/lib/a"));
         assert_ne!(answer("1", "/var/lib/a"), answer("1", "/var/lib/b"));
         let unnamed = br#"{"ID":"","Name":"host","DockerRootDir":"/var/lib/docker"}"#;
-        assert_eq!(Host::parse(unnamed).unwrap().id, "host:/var/lib/docker");
+        assert_eq!(
+            Host::parse(unnamed).unwrap().identity(),
+            "host in /var/lib/docker"
+        );
         let docker = br#"{"ID":"ABCD:EFGH","Name":"host","DockerRootDir":"/d"}"#;
-        assert_eq!(Host::parse(docker).unwrap().id, "ABCD:EFGH");
+        assert_eq!(Host::parse(docker).unwrap().identity(), "ABCD:EFGH in /d");
     }
 
     #[test]

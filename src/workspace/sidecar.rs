@@ -373,7 +373,7 @@ mod tests {
         overwrite(&home, &sidecar.encode(), before).unwrap();
         // Cut to its length by nobody: the process may end first.
         assert_eq!(std::fs::read(&path).unwrap().len(), before);
-        let found = sidecar_in(&*workspaces.0.dir().unwrap(), &sidecar.id).unwrap();
+        let found = sidecar_in(&workspaces.0.dir().unwrap(), &sidecar.id).unwrap();
         assert_eq!(found.unwrap(), sidecar);
         workspaces.note(&sidecar).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), sidecar.encode());

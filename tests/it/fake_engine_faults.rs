@@ -386,7 +386,8 @@ fn an_engine_that_only_says_that_it_starts_fails_the_opening_and_hangs_nobody() 
     let asked = json!({"session_id": "other"});
     let reply = world.call("POST", "/sessions", Some(&asked));
     assert_eq!(reply.status, 502, "{}", reply.text());
-    assert!(reply.text().contains("all is done"), "{}", reply.text());
+    let why = "could not start its container";
+    assert!(reply.text().contains(why), "{}", reply.text());
     world.assert_whole(&["other"]);
 }
 
