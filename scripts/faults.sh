@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test that docs/reliability.md names, in its full size, and says of each row
 # whether it held. With --write the result replaces the one in that document.
-# Takes about an hour on two cores; scripts/test.sh runs the same tests in a smaller size.
+# Takes about a quarter of an hour on two cores; scripts/test.sh runs the same tests in a smaller size.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$ROOT"

@@ -61,55 +61,41 @@ fn serve(loaded: Loaded) -> ExitCode {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("sandboxd: failed to start: {error}"));
-            return ExitCode::from(EXIT_IO);
-        }
-    };
-    let ended = runtime.block_on(daemon::run(loaded.config));
-    // The removal of a large tree is taken up again by the next start.
-    runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
-    match ended {
+    match run(daemon::run(loaded.config)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fatal) => {
-            complain(&format!("sandboxd: failed to {}", chain(&fatal)));
-            ExitCode::from(fatal.exit_code())
-        }
+        Err(code) => code,
     }
 }
 
 /// Prints what is to be found of a service that does not run.
 fn verify(loaded: Loaded) -> ExitCode {
+    let copies = std::env::temp_dir();
+    let verdict = match run(daemon::verify(loaded.config, &copies)) {
+        Ok(verdict) => verdict,
+        Err(code) => return code,
+    };
+    match io::stdout().write_all(verdict.report.to_string().as_bytes()) {
+        Ok(()) => ExitCode::from(verdict.exit_code),
+        Err(_) => ExitCode::from(EXIT_IO),
+    }
+}
+
+/// Runs something of the daemon to its end; says why it failed, and with which code.
+fn run<T>(work: impl Future<Output = Result<T, daemon::Fatal>>) -> Result<T, ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
+        .build()
+        .map_err(|error| {
             complain(&format!("sandboxd: failed to start: {error}"));
-            return ExitCode::from(EXIT_IO);
-        }
-    };
-    let verdict = runtime.block_on(daemon::verify(loaded.config, &std::env::temp_dir()));
+            ExitCode::from(EXIT_IO)
+        })?;
+    let ended = runtime.block_on(work);
+    // The removal of a large tree is taken up again by the next start.
     runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
-    match verdict {
-        Ok(verdict) => {
-            let page = verdict.report.to_string();
-            match io::stdout().write_all(page.as_bytes()) {
-                Ok(()) => ExitCode::from(verdict.exit_code),
-                Err(_) => ExitCode::from(EXIT_IO),
-            }
-        }
-        Err(fatal) => {
-            complain(&format!("sandboxd: failed to {}", chain(&fatal)));
-            ExitCode::from(fatal.exit_code())
-        }
-    }
+    ended.map_err(|fatal| {
+        complain(&format!("sandboxd: failed to {}", chain(&fatal)));
+        ExitCode::from(fatal.exit_code())
+    })
 }
 
 fn probe(dir: &Path, commits: Option<u64>) -> ExitCode {
