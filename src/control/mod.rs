@@ -33,7 +33,6 @@ use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::record::{Record, Status};
 use crate::verify;
-use crate::workspace::Workspaces;
 
 pub use refusal::Refusal;
 
@@ -195,13 +194,7 @@ impl Control {
 
     /// Refuses at once what needs workspaces that are not there.
     fn has_workspaces(&self) -> Result<(), Refusal> {
-        let strange = self
-            .0
-            .host
-            .workspaces
-            .as_ref()
-            .and_then(Workspaces::strange);
-        strange.map_or(Ok(()), |strange| {
+        self.holds().strange().map_or(Ok(()), |strange| {
             let why = format!("failed to {}", strange.why);
             Err(Refusal::EngineUnavailable(why))
         })

@@ -56,9 +56,10 @@ impl Holds {
     pub fn standing(&self) -> Vec<Standing> {
         let rebuilt = self.books.store.rebuilt();
         let rebuilt = rebuilt.filter(|rebuilt| !rebuilt.confirmed).map(|rebuilt| {
-            let rest = match (rebuilt.files_read, rebuilt.containers_read) {
-                (_, true) => "",
-                (_, false) => "; the engine's containers are still to be taken over",
+            let rest = if rebuilt.containers_read {
+                ""
+            } else {
+                "; the engine's containers are still to be taken over"
             };
             Standing {
                 hold: Hold::StoreRebuilt,
@@ -101,7 +102,8 @@ impl Holds {
         }
     }
 
-    fn strange(&self) -> Option<Strange> {
+    /// Returns what is in place of the workspace root, where that is not what it was.
+    pub fn strange(&self) -> Option<Strange> {
         self.workspaces.as_ref().and_then(Workspaces::strange)
     }
 

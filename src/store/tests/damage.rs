@@ -1,6 +1,6 @@
 //! Damages stores, and checks that the damage is noticed and nothing is thrown away.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::time::Duration;
 
 use tempfile::{TempDir, tempdir};

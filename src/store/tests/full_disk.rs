@@ -1,6 +1,6 @@
 //! Fills the disk under a store.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write as _;
 use std::time::Duration;
 

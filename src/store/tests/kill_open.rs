@@ -1,7 +1,6 @@
 //! Kills a process while it opens the store, where the engine below writes snapshots.
 #![expect(clippy::print_stdout, reason = "a test tells its seed and what it met")]
 
-use std::fs;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;

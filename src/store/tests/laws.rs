@@ -1,6 +1,5 @@
 //! Checks what callers may rely on while nothing goes wrong.
 
-use std::fs;
 use std::process;
 
 use futures_util::future::join_all;
@@ -8,20 +7,6 @@ use tempfile::tempdir;
 
 use super::*;
 use crate::session::record::Status;
-
-/// Copies a state directory as it is at this instant.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else if entry.file_name() != "ballast" {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
 
 fn seqs(page: &EventPage) -> Vec<u64> {
     page.events.iter().map(|(seq, _)| *seq).collect()

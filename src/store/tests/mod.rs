@@ -9,6 +9,7 @@ mod kill_open;
 mod laws;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -90,4 +91,19 @@ pub(super) fn script(dir: &Path, body: &str) -> PathBuf {
         .unwrap();
     assert!(written.success());
     path
+}
+
+/// Copies a state directory as it is at this instant, without the reserve, which an
+/// open makes again.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else if entry.file_name() != "ballast" {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }
