@@ -18,6 +18,7 @@ pub mod session;
 
 // Adapters: one outside thing each; they do not know one another.
 pub mod activity;
+pub mod agent;
 pub mod cgroup;
 pub mod docker;
 pub mod store;

@@ -234,6 +234,21 @@ fn refusal_row(refusal: &Refusal) -> Row {
         Refusal::CommandCeiling { .. } => {
             (StatusCode::TOO_MANY_REQUESTS, "command_ceiling", After(2))
         }
+        Refusal::SessionCommandCeiling { .. } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "session_command_ceiling",
+            After(2),
+        ),
+        Refusal::TtyCeiling { .. } => (StatusCode::TOO_MANY_REQUESTS, "tty_ceiling", After(10)),
+        Refusal::NoRun(_) => (StatusCode::NOT_FOUND, "no_run", Never),
+        Refusal::RunIdUsed(_) => (StatusCode::CONFLICT, "run_id_used", Never),
+        Refusal::RunOver(..) => (StatusCode::CONFLICT, "run_over", Never),
+        Refusal::RunGoesOn(_) => (StatusCode::CONFLICT, "run_goes_on", Never),
+        Refusal::RunLost { .. } => (StatusCode::GONE, "run_lost", Never),
+        Refusal::SandboxEnded(_) => (StatusCode::GONE, "sandbox_ended", Never),
+        Refusal::NeedsAgent(..) => (StatusCode::NOT_IMPLEMENTED, "needs_agent", Never),
+        Refusal::UserNotAllowed(_) => (StatusCode::FORBIDDEN, "user_not_allowed", Never),
+        Refusal::NoTty(_) => (StatusCode::NOT_FOUND, "no_tty", Never),
         Refusal::StartFailed(_) => (StatusCode::BAD_GATEWAY, "start_failed", Never),
         Refusal::EngineFailed(_) => (StatusCode::BAD_GATEWAY, "engine_failed", Never),
         Refusal::EngineUnavailable(_) => (

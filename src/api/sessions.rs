@@ -191,6 +191,7 @@ fn read_exec(body: &JsonText, request_id: RequestId) -> Result<Exec, Failure> {
     form.finish()?;
     Ok(Exec {
         command,
+        options: crate::control::request::Options::default(),
         timeout: timeout_secs.map(Duration::from_secs),
         request_id,
     })

@@ -17,6 +17,7 @@ pub(super) async fn exec(
     let request = ExecRequest {
         command: shell(&args.command),
         timeout_seconds: timeout_secs,
+        ..ExecRequest::default()
     };
     let reply = client.exec(&args.id, &request).await?;
     match printer.output() {

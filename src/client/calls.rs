@@ -391,6 +391,7 @@ mod tests {
         let exec = ExecRequest {
             command: "true".to_owned(),
             timeout_seconds: None,
+            ..ExecRequest::default()
         };
         client.health().await.unwrap_err();
         client.index().await.unwrap_err();
@@ -498,6 +499,7 @@ mod tests {
         let request = ExecRequest {
             command: "sleep 9".to_owned(),
             timeout_seconds: Some(5),
+            ..ExecRequest::default()
         };
         let error = client(&server).exec(&id(), &request).await.unwrap_err();
         assert!(matches!(error, Error::Timeout { after } if after.as_secs() == 15));

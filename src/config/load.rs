@@ -6,13 +6,13 @@ use super::problem::Place;
 use super::reader::{ConfigFile, Layers, Reader, setting};
 use super::settings::PREFIX;
 use super::{
-    Args, Config, Listen, Loaded, Log, LogFormat, OnCorruptStore, Operation, Origin, Problem,
+    Args, Config, Exec, Listen, Loaded, Log, LogFormat, OnCorruptStore, Operation, Origin, Problem,
     Problems, Surroundings, file, runtimes, syntax, warnings,
 };
 use crate::id::Alias;
 use crate::policy::{
     Capacity, Catalogue, Ceilings, Home, Interior, InvalidPolicy, Lifetimes, Limits, Persist,
-    Policy, Prewarm, Terms, builtins,
+    Policy, Prewarm, RunLimits, Terms, builtins,
 };
 use crate::secret::Secret;
 use crate::session::Hold;
@@ -33,6 +33,7 @@ pub(super) fn load(args: &Args, around: &Surroundings<'_>) -> Result<Loaded, Pro
     let token = service_token(&mut reader);
     let places = places(&mut reader);
     let prewarm = prewarm(&mut reader);
+    let exec = exec(&mut reader);
     let listen = listen(&mut reader);
     let ui_enabled = reader.flag("SANDBOXD_UI_ENABLED");
     let operation = operation(&mut reader);
@@ -50,6 +51,7 @@ pub(super) fn load(args: &Args, around: &Surroundings<'_>) -> Result<Loaded, Pro
         runtime_dir: places.runtime_dir,
         workspace_root: places.workspace_root,
         docker: places.docker,
+        exec,
         prewarm,
         ui_enabled,
         policy_overrides: places.policy_overrides,
@@ -314,6 +316,14 @@ fn log(reader: &mut Reader<'_>) -> Log {
     }
 }
 
+fn exec(reader: &mut Reader<'_>) -> Exec {
+    let program = reader.maybe_path("SANDBOXD_AGENT");
+    match reader.choice("SANDBOXD_EXEC", &[("agent", true), ("docker", false)]) {
+        true => Exec::Agent(program),
+        false => Exec::Docker,
+    }
+}
+
 fn policy(reader: &mut Reader<'_>, home: Home) -> Option<Policy> {
     let terms = Terms {
         catalogue: catalogue(reader),
@@ -334,6 +344,7 @@ fn policy(reader: &mut Reader<'_>, home: Home) -> Option<Policy> {
             execute_timeout: reader.secs("SANDBOXD_EXECUTE_TIMEOUT"),
             max_read_bytes: reader.whole("SANDBOXD_MAX_READ_BYTES"),
             max_running_commands: reader.whole("SANDBOXD_MAX_RUNNING_COMMANDS"),
+            runs: run_limits(reader),
         },
     };
     match Policy::new(terms, home) {
@@ -382,6 +393,18 @@ fn ceilings(reader: &mut Reader<'_>) -> Ceilings {
         pids_limit: reader.maybe_whole("SANDBOXD_PIDS_LIMIT"),
         network_mode: reader.maybe_text("SANDBOXD_NETWORK_MODE"),
         oci_runtime: reader.maybe_text("SANDBOXD_OCI_RUNTIME"),
+    }
+}
+
+fn run_limits(reader: &mut Reader<'_>) -> RunLimits {
+    RunLimits {
+        per_session: reader.whole("SANDBOXD_MAX_SESSION_COMMANDS"),
+        ttys_per_session: reader.whole("SANDBOXD_MAX_SESSION_TTYS"),
+        background_timeout: reader.maybe_secs("SANDBOXD_BACKGROUND_TIMEOUT"),
+        output_limit: reader.whole("SANDBOXD_RUN_OUTPUT_LIMIT"),
+        ring_bytes: reader.whole("SANDBOXD_RUN_RING_BYTES"),
+        rings_bytes: reader.whole("SANDBOXD_SESSION_RINGS_BYTES"),
+        keep: reader.secs("SANDBOXD_RUN_KEEP"),
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Config {
     pub workspace_root: Option<PathBuf>,
     /// The engine's socket: `unix://` and an absolute path.
     pub docker: String,
+    /// How commands reach sandboxes.
+    pub exec: Exec,
     /// Whether images are made ready at start.
     pub prewarm: Prewarm,
     /// Whether the dashboard is served.
@@ -68,6 +70,16 @@ pub struct Listen {
     pub host: String,
     /// The port; 0 lets the system choose.
     pub port: u16,
+}
+
+/// How commands reach sandboxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exec {
+    /// By the agent in each, where it can run: the program in the daemon itself, or
+    /// the one at this path.
+    Agent(Option<PathBuf>),
+    /// By the engine's own exec.
+    Docker,
 }
 
 /// How much work the daemon takes on.

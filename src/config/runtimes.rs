@@ -17,7 +17,7 @@ use super::syntax::{decimal, quoted, whole};
 use crate::id::Alias;
 use crate::policy::builtins;
 use crate::policy::valid::{CPU_SHARES_MAX, CPU_SHARES_MIN, PIDS_MAX};
-use crate::policy::{Ceilings, Runtime, Source};
+use crate::policy::{Ceilings, KeepAwake, Runtime, Source, Users};
 use crate::quantity::{ByteSize, Cpus};
 
 /// The most runtimes of an allowlist.
@@ -28,7 +28,7 @@ const EXAMPLE: &str =
     "Example: SANDBOXD_RUNTIMES=python=python:3.12-slim,data=@python-datascience;mem_limit=4g";
 
 /// The fields of an entry.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 12] = [
     "image",
     "runtime",
     "description",
@@ -39,6 +39,8 @@ const FIELDS: [&str; 10] = [
     "pids_limit",
     "network_mode",
     "oci_runtime",
+    "keep_awake",
+    "users",
 ];
 
 /// Runtimes as written; never empty.
@@ -264,6 +266,11 @@ fn runtime(entry: &Entry) -> Result<(Alias, Runtime), Vec<Fault>> {
         network_mode: fields.text("network_mode"),
         oci_runtime: fields.text("oci_runtime"),
     };
+    let keep_awake = fields.word(
+        "keep_awake",
+        &[("false", KeepAwake::No), ("true", KeepAwake::Yes)],
+    );
+    let users = fields.word("users", &[("own", Users::Own), ("any", Users::Any)]);
     let mut faults = fields.faults;
     match (Alias::parse(alias), source) {
         (Ok(alias), Some(source)) if faults.is_empty() => Ok((
@@ -272,6 +279,8 @@ fn runtime(entry: &Entry) -> Result<(Alias, Runtime), Vec<Fault>> {
                 source,
                 description,
                 ceilings,
+                keep_awake,
+                users,
             },
         )),
         (Ok(_), _) => Err(faults),
@@ -342,6 +351,19 @@ impl Fields<'_> {
 
     fn whole(&mut self, field: &str, min: u64, max: u64) -> Option<u64> {
         self.read(field, |value| whole(&plain(value), min, max))
+    }
+
+    /// Reads one of a few words; the default where there is none.
+    fn word<T: Copy + Default>(&mut self, field: &str, words: &[(&str, T)]) -> T {
+        self.read(field, |value| {
+            let text = plain(value).to_lowercase();
+            let found = words.iter().find(|(word, _)| *word == text);
+            found.map(|(_, value)| *value).ok_or_else(|| {
+                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                format!("it is one of: {}", words.join(", "))
+            })
+        })
+        .unwrap_or_default()
     }
 
     fn read<T>(

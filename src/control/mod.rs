@@ -15,6 +15,8 @@ mod open;
 pub mod refusal;
 pub mod request;
 mod roll;
+pub mod runs;
+pub mod terminals;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -29,6 +31,7 @@ use crate::activity::Leases;
 use crate::id::SessionId;
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{Books, EngineHealth, Epoch, Host, Outcome, Tickets, Work};
+use crate::sandbox::reach::Reacher;
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::record::{Record, Status};
@@ -47,6 +50,7 @@ struct Inner {
     books: Books,
     loop_: Loop,
     host: Host,
+    reacher: Reacher,
     sampler: Sampler,
     prewarm: Prewarm,
     /// Where the doctor looks on the disk.
@@ -103,6 +107,7 @@ impl Control {
             books,
             loop_,
             host: place.host,
+            reacher: place.reacher,
             sampler: place.sampler,
             prewarm: place.prewarm,
             disk: place.disk,
@@ -261,6 +266,8 @@ impl Unsettled {
 pub struct Place {
     /// The engine and the workspaces.
     pub host: Host,
+    /// The ways to sandboxes.
+    pub reacher: Reacher,
     /// What sandboxes use.
     pub sampler: Sampler,
     /// Whether images are fetched at start.

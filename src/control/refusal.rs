@@ -1,6 +1,6 @@
 //! Why a request was refused, in the words that the caller reads.
 
-use crate::id::{SessionId, Tenant};
+use crate::id::{RunId, SessionId, Tenant};
 use crate::wire::error::Ceiling;
 
 /// A refused request; its text is the `detail` of the reply.
@@ -103,6 +103,64 @@ pub enum Refusal {
         /// Commands that count towards it.
         used: u64,
     },
+    /// As many commands run in the session as may run there.
+    #[error(
+        "{used} of {limit} commands are running in session {id}. Wait for one to end, or stop it."
+    )]
+    SessionCommandCeiling {
+        /// The session.
+        id: SessionId,
+        /// The ceiling.
+        limit: u64,
+        /// Commands that count towards it.
+        used: u64,
+    },
+    /// As many terminals are open in the session as may be.
+    #[error("{used} of {limit} terminals are open in session {id}. Close one first.")]
+    TtyCeiling {
+        /// The session.
+        id: SessionId,
+        /// The ceiling.
+        limit: u64,
+        /// Terminals that count towards it.
+        used: u64,
+    },
+    /// There is no such run in the session.
+    #[error("No such run: {0}")]
+    NoRun(RunId),
+    /// The id of a run was used for another one.
+    #[error("Run id {0} was used for another request. One id runs once; make a new one.")]
+    RunIdUsed(RunId),
+    /// The run is over, and what was asked for needs one that goes on.
+    #[error("Run {0} is over. {1}")]
+    RunOver(RunId, String),
+    /// The run still goes on, and what was asked for needs one that is over.
+    #[error("Run {0} is running. Stop it first.")]
+    RunGoesOn(RunId),
+    /// The run was lost with its sandbox, for this reason.
+    #[error("Run {run} is lost: {reason}")]
+    RunLost {
+        /// The run.
+        run: RunId,
+        /// `container_lost` or `agent_lost`.
+        reason: String,
+    },
+    /// The sandbox was gone when a program was to be run, or ended under it.
+    #[error("{0}")]
+    SandboxEnded(String),
+    /// What was asked for needs the agent, and commands reach this sandbox by the engine.
+    #[error(
+        "{0} needs the agent, and commands reach the sandbox of session {1} by the engine's exec"
+    )]
+    NeedsAgent(&'static str, SessionId),
+    /// The runtime does not let callers choose the user of a command.
+    #[error(
+        "Runtime '{0}' does not let callers choose the user of a command. The operator allows it with users=any."
+    )]
+    UserNotAllowed(String),
+    /// There is no such terminal in the session.
+    #[error("No such terminal: {0}")]
+    NoTty(String),
     /// The sandbox could not be built or started, and trying again will not help.
     #[error("Could not start sandbox: {0}")]
     StartFailed(String),
@@ -158,7 +216,25 @@ impl Refusal {
             Self::CommandCeiling { limit, used } => {
                 ceiling("max_running_commands", *limit, *used, service())
             }
+            Self::SessionCommandCeiling { id, limit, used } => ceiling(
+                "max_session_commands",
+                *limit,
+                *used,
+                format!("session:{id}"),
+            ),
+            Self::TtyCeiling { id, limit, used } => {
+                ceiling("max_session_ttys", *limit, *used, format!("session:{id}"))
+            }
             Self::UnknownRuntime { .. }
+            | Self::NoRun(_)
+            | Self::RunIdUsed(_)
+            | Self::RunOver(..)
+            | Self::RunGoesOn(_)
+            | Self::RunLost { .. }
+            | Self::SandboxEnded(_)
+            | Self::NeedsAgent(..)
+            | Self::UserNotAllowed(_)
+            | Self::NoTty(_)
             | Self::AttachWithoutId
             | Self::NothingToAttach(_)
             | Self::NoSession(_)

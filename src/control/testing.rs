@@ -47,6 +47,7 @@ pub(crate) fn without_engine(service: Secret) -> Control {
         },
         Place {
             host,
+            reacher: crate::sandbox::reach::Reacher::default(),
             sampler: Sampler::new(Cgroups::default(), engine, clock),
             prewarm: Prewarm::No,
             disk: crate::verify::Place {

@@ -149,6 +149,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             epoch: passes.epoch.clone(),
         },
         Place {
+            reacher: crate::sandbox::reach::Reacher::default(),
             sampler: Sampler::new(host.cgroups.clone(), host.engine.clone(), clock.clone()),
             host,
             prewarm: config.prewarm,

@@ -172,6 +172,8 @@ pub fn default_catalogue() -> Catalogue {
         source: Source::Image(image.to_owned()),
         description: description.to_owned(),
         ceilings: Ceilings::default(),
+        keep_awake: crate::policy::KeepAwake::No,
+        users: crate::policy::Users::Own,
     };
     let coding = Runtime {
         source: Source::Config(Box::new(
@@ -182,6 +184,8 @@ pub fn default_catalogue() -> Catalogue {
             network_mode: Some("bridge".to_owned()),
             ..Ceilings::default()
         },
+        keep_awake: crate::policy::KeepAwake::No,
+        users: crate::policy::Users::Own,
     };
     let alias = |text: &str| Alias::parse(text).expect("a shipped alias is not empty");
     let runtimes = BTreeMap::from([

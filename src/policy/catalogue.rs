@@ -23,6 +23,34 @@ pub struct Runtime {
     pub description: String,
     /// Its own ceilings, over the service's.
     pub ceilings: Ceilings,
+    /// Whether a background run that nobody follows keeps its session from idling.
+    #[serde(default)]
+    pub keep_awake: KeepAwake,
+    /// Whether callers may choose the user of a command.
+    #[serde(default)]
+    pub users: Users,
+}
+
+/// Whether a background run that nobody follows keeps its session from idling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepAwake {
+    /// It ends with its session.
+    #[default]
+    No,
+    /// It is work in flight.
+    Yes,
+}
+
+/// Whether callers may choose the user of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Users {
+    /// Commands run as the sandbox's own user.
+    #[default]
+    Own,
+    /// Commands may run as any user of the image, root among them.
+    Any,
 }
 
 /// Where an image comes from.

@@ -130,6 +130,8 @@ mod tests {
                         pids_limit: Some(64),
                         ..Ceilings::default()
                     },
+                    keep_awake: crate::policy::KeepAwake::No,
+                    users: crate::policy::Users::Own,
                 };
                 (Alias::parse(alias).unwrap(), runtime)
             })

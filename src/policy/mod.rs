@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::{ByteSize, Cpus};
 pub use amend::{Amendment, amend};
-pub use catalogue::{Catalogue, PackageManager, Runtime, RuntimeConfig, Source};
+pub use catalogue::{Catalogue, KeepAwake, PackageManager, Runtime, RuntimeConfig, Source, Users};
 pub use current::Current;
 pub use describe::describe;
 pub use valid::{InvalidPolicy, Policy, Scope};
@@ -163,4 +163,25 @@ pub struct Limits {
     pub max_read_bytes: u64,
     /// Commands in flight over all sessions.
     pub max_running_commands: usize,
+    /// Bounds of runs.
+    pub runs: RunLimits,
+}
+
+/// Bounds of runs: of what is kept of them, and of how many there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunLimits {
+    /// Commands in flight in one session, background runs and terminals with them.
+    pub per_session: usize,
+    /// Terminals in one session.
+    pub ttys_per_session: usize,
+    /// The longest a background run or a terminal may go on; for ever where `None`.
+    pub background_timeout: Option<Duration>,
+    /// Bytes that a run with a caller may write before it is ended.
+    pub output_limit: u64,
+    /// Bytes of output kept of one run.
+    pub ring_bytes: u64,
+    /// Bytes of output kept of all runs of a sandbox.
+    pub rings_bytes: u64,
+    /// How long a run is kept after its end.
+    pub keep: Duration,
 }

@@ -37,6 +37,15 @@ pub(crate) fn terms() -> Terms {
             execute_timeout: Duration::from_mins(5),
             max_read_bytes: 8 << 20,
             max_running_commands: 256,
+            runs: crate::policy::RunLimits {
+                per_session: 64,
+                ttys_per_session: 16,
+                background_timeout: None,
+                output_limit: 10 << 20,
+                ring_bytes: 1 << 20,
+                rings_bytes: 8 << 20,
+                keep: Duration::from_mins(10),
+            },
         },
     }
 }

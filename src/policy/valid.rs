@@ -490,6 +490,8 @@ mod tests {
                     mem_limit: Some(size("4g")),
                     ..Ceilings::default()
                 },
+                keep_awake: crate::policy::KeepAwake::No,
+                users: crate::policy::Users::Own,
             };
             let runtimes = BTreeMap::from([(alias.clone(), runtime)]);
             t.catalogue = Catalogue::new(runtimes, alias).unwrap();

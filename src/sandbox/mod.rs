@@ -3,4 +3,5 @@
 pub mod commands;
 mod host;
 mod killing;
+pub mod reach;
 pub mod usage;

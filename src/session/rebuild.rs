@@ -210,6 +210,8 @@ fn plain(image: &str) -> Runtime {
         source: Source::Image(image.to_owned()),
         description: "not in the catalogue when the store was rebuilt".to_owned(),
         ceilings: Ceilings::default(),
+        keep_awake: crate::policy::KeepAwake::No,
+        users: crate::policy::Users::Own,
     }
 }
 

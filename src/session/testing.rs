@@ -15,6 +15,8 @@ pub(crate) fn runtime() -> Runtime {
         source: Source::Image(IMAGE.to_owned()),
         description: String::new(),
         ceilings: Ceilings::default(),
+        keep_awake: crate::policy::KeepAwake::No,
+        users: crate::policy::Users::Own,
     }
 }
 

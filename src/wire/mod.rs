@@ -8,6 +8,8 @@ pub mod error;
 pub mod events;
 pub mod exec;
 pub mod holds;
+pub mod runs;
 pub mod service;
 pub mod sessions;
+pub mod ttys;
 pub(crate) mod visible;

@@ -438,6 +438,101 @@ pub const SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_MAX_SESSION_COMMANDS",
+        kind: Whole(1, 10_000),
+        default: Is("64"),
+        group: Operation,
+        doc: "Commands in flight in one session, background runs and terminals with them.",
+        nuance: "Beyond it a caller is told to come back later; other sessions notice nothing.",
+        example: "16",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_MAX_SESSION_TTYS",
+        kind: Whole(1, 1_000),
+        default: Is("16"),
+        group: Operation,
+        doc: "Terminals in one session.",
+        nuance: "They count within SANDBOXD_MAX_SESSION_COMMANDS as well.",
+        example: "4",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_BACKGROUND_TIMEOUT",
+        kind: MaybeSecs(1),
+        default: Nothing("they end with their sandbox"),
+        group: Operation,
+        doc: "Seconds that a background run or a terminal may go on at most.",
+        nuance: "SANDBOXD_EXECUTE_TIMEOUT does not bound them. A caller may ask for less.",
+        example: "86400",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_RUN_OUTPUT_LIMIT",
+        kind: Whole(1, 1 << 30),
+        default: Is("10485760"),
+        group: Operation,
+        doc: "Bytes that a run with a waiting caller may write before it is ended.",
+        nuance: "Both streams together. Such output is held in memory until the run ends; \
+            background runs have their ring instead.",
+        example: "1048576",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_RUN_RING_BYTES",
+        kind: Whole(65_536, 64 << 20),
+        default: Is("1048576"),
+        group: Operation,
+        doc: "Bytes of output kept of one run, for followers that come late or come back.",
+        nuance: "Held in the sandbox, within its memory ceiling. The oldest output goes first.",
+        example: "4194304",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_SESSION_RINGS_BYTES",
+        kind: Whole(65_536, 1 << 30),
+        default: Is("8388608"),
+        group: Operation,
+        doc: "Bytes of output kept of all runs of one sandbox.",
+        nuance: "What ended longest ago goes first.",
+        example: "33554432",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_RUN_KEEP",
+        kind: Secs(1),
+        default: Is("600"),
+        group: Operation,
+        doc: "Seconds for which an ended run and its output are kept.",
+        nuance: "Its sandbox has to go on for the output; how it ended is known without.",
+        example: "3600",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_EXEC",
+        kind: Choice(&["agent", "docker"]),
+        default: Is("agent"),
+        group: Operation,
+        doc: "How commands reach sandboxes.",
+        nuance: "With agent a small program is the first process of each sandbox and runs \
+            commands in a millisecond; where it cannot run, commands go by the engine. With \
+            docker they always do, at some 50 ms each and without background runs and \
+            terminals. Holds for containers that are made from then on.",
+        example: "docker",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_AGENT",
+        kind: MaybePath,
+        default: Nothing("the program in the daemon itself"),
+        group: Operation,
+        doc: "The agent's program: a static executable for the engine's architecture.",
+        nuance: "Needed where the engine runs on another architecture than the daemon was \
+            built for. Read at start.",
+        example: "/usr/local/lib/sandboxd/sandbox-agent",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_MAX_WORKERS",
         kind: Whole(1, 1_024),
         default: Is("32"),

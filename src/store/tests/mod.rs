@@ -33,6 +33,8 @@ pub(super) fn record(session: &str, generation: u64) -> Record {
                 source: Source::Image("python:3.12".to_owned()),
                 description: "Python".to_owned(),
                 ceilings: Ceilings::default(),
+                keep_awake: crate::policy::KeepAwake::No,
+                users: crate::policy::Users::Own,
             },
             tenant: Some(Tenant::parse("acme").unwrap()),
             nonce: Nonce::parse("000102030405060708090a0b0c0d0e0f").unwrap(),

@@ -1,0 +1,164 @@
+//! Packs a run's output: records in the order of their arrival, and its end.
+//!
+//! ```text
+//! ask: u64 LE | flags: u8 | [first lost, next kept: u64 LE each] | count: u32 LE | records
+//!   | [JSON of the run as it ended]
+//! record: seq: u64 LE | stream: u8 | offset: u64 LE | length: u32 LE | bytes
+//! ```
+
+use super::frame::{BadFrame, FRAME_BYTES_MAX};
+
+/// Flag of a payload that begins with a gap.
+const GAP: u8 = 1;
+/// Flag of a payload that ends with the run's end.
+const END: u8 = 2;
+/// Bytes of a record before its own.
+pub const RECORD_HEAD_BYTES: usize = 21;
+/// Bytes of output that one answer holds at most, heads of records included; what
+/// remains of a frame is for the run's end.
+pub const OUTPUT_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
+
+/// Which stream a record was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output; of a merged run and of a terminal, both.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// A piece of output as it arrived. A character of UTF-8 is not split between two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Counts a run's records from 0.
+    pub seq: u64,
+    /// The stream.
+    pub stream: Stream,
+    /// Bytes of that stream before this record.
+    pub offset: u64,
+    /// What was written.
+    pub bytes: Vec<u8>,
+}
+
+/// Answers a `Fetch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// The number of the request.
+    pub ask: u64,
+    /// Records that the ring has dropped: from the first number up to, not with, the second.
+    pub gap: Option<(u64, u64)>,
+    /// What is there, in order.
+    pub records: Vec<Record>,
+    /// JSON of a [`super::message::Run`] that has ended; nothing follows.
+    pub end: Option<Vec<u8>>,
+}
+
+impl Output {
+    /// Packs it as the payload of a frame.
+    pub fn pack(&self) -> Vec<u8> {
+        let bytes: usize = self
+            .records
+            .iter()
+            .map(|one| RECORD_HEAD_BYTES + one.bytes.len())
+            .sum();
+        let mut out = Vec::with_capacity(32 + bytes + self.end.as_ref().map_or(0, Vec::len));
+        out.extend_from_slice(&self.ask.to_le_bytes());
+        let gap = self.gap.map_or(0, |_| GAP);
+        let end = self.end.as_ref().map_or(0, |_| END);
+        out.push(gap | end);
+        if let Some((from, to)) = self.gap {
+            out.extend_from_slice(&from.to_le_bytes());
+            out.extend_from_slice(&to.to_le_bytes());
+        }
+        out.extend_from_slice(
+            &u32::try_from(self.records.len())
+                .unwrap_or(u32::MAX)
+                .to_le_bytes(),
+        );
+        for record in &self.records {
+            out.extend_from_slice(&record.seq.to_le_bytes());
+            out.push(match record.stream {
+                Stream::Out => 1,
+                Stream::Err => 2,
+            });
+            out.extend_from_slice(&record.offset.to_le_bytes());
+            out.extend_from_slice(
+                &u32::try_from(record.bytes.len())
+                    .unwrap_or(u32::MAX)
+                    .to_le_bytes(),
+            );
+            out.extend_from_slice(&record.bytes);
+        }
+        if let Some(end) = &self.end {
+            out.extend_from_slice(end);
+        }
+        out
+    }
+
+    /// Unpacks the payload of a frame.
+    pub fn unpack(payload: &[u8]) -> Result<Self, BadFrame> {
+        let mut rest = payload;
+        Self::read(&mut rest).ok_or(BadFrame::Payload)
+    }
+
+    fn read(rest: &mut &[u8]) -> Option<Self> {
+        let ask = u64::from_le_bytes(take(rest)?);
+        let [flags] = take::<1>(rest)?;
+        if flags & !(GAP | END) != 0 {
+            return None;
+        }
+        let gap = if flags & GAP == 0 {
+            None
+        } else {
+            Some((
+                u64::from_le_bytes(take(rest)?),
+                u64::from_le_bytes(take(rest)?),
+            ))
+        };
+        let count = u32::from_le_bytes(take(rest)?);
+        // Each has a head, so a false count ends the reading before it takes memory.
+        let mut records = Vec::new();
+        for _ in 0..count {
+            records.push(Record::read(rest)?);
+        }
+        let end = if flags & END == 0 {
+            rest.is_empty().then_some(())?;
+            None
+        } else {
+            Some(rest.to_vec())
+        };
+        Some(Self {
+            ask,
+            gap,
+            records,
+            end,
+        })
+    }
+}
+
+impl Record {
+    fn read(rest: &mut &[u8]) -> Option<Self> {
+        let seq = u64::from_le_bytes(take(rest)?);
+        let stream = match take::<1>(rest)? {
+            [1] => Stream::Out,
+            [2] => Stream::Err,
+            _ => return None,
+        };
+        let offset = u64::from_le_bytes(take(rest)?);
+        let length = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
+        let (bytes, after) = rest.split_at_checked(length)?;
+        *rest = after;
+        Some(Self {
+            seq,
+            stream,
+            offset,
+            bytes: bytes.to_vec(),
+        })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(*head)
+}
