@@ -43,6 +43,23 @@ class Engine:
         headers = {"Host": "docker", "Content-Type": "application/json"}
         return exchange(self.connection, method, self.prefix + path, body, headers)
 
+    def stream(self, path, body):
+        """Sends a request whose reply is a stream on the connection, and reads it to its end.
+
+        Returns its bytes as they came, frames and all, and the seconds until the first and the last.
+        """
+        connection = UnixConnection(self.connection.host)
+        connection.request("POST", self.prefix + path, json.dumps(body),
+                           {"Host": "docker", "Content-Type": "application/json"})
+        started = time.perf_counter()
+        reply = connection.getresponse()
+        first, size = None, 0
+        while piece := reply.read1(1 << 20):
+            first = first or time.perf_counter() - started
+            size += len(piece)
+        connection.close()
+        return size, first, time.perf_counter() - started
+
 
 def exchange(connection, method, path, body, headers):
     data = None if body is None else json.dumps(body)

@@ -5,7 +5,9 @@ Both are taken in turns on one machine, so that what disturbs one disturbs the o
 settings of the engine's containers are copied from a container that sandboxd made; in the
 place of a session's files they mount an empty folder.
 
-usage: SANDBOXD_URL=... SANDBOXD_TOKEN=... open.py [-n 30] [--runtime ALIAS]
+With --first-command the time goes on to the answer of the session's first command.
+
+usage: SANDBOXD_URL=... SANDBOXD_TOKEN=... open.py [-n 30] [--runtime ALIAS] [--first-command]
 """
 
 import argparse
@@ -45,6 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     bench.add_service_arguments(parser)
     parser.add_argument("--runtime", help="the alias to open on (default: the service's default)")
+    parser.add_argument("--first-command", action="store_true", help="time the first command as well")
     options = parser.parse_args()
     if not options.token:
         parser.error("a service token is needed: set SANDBOXD_TOKEN")
@@ -58,14 +61,18 @@ def main():
         if options.runtime:
             body["runtime"] = options.runtime
         sessions.append(body["session_id"])
-        return service.call("POST", "/sessions", body)
+        opened = service.call("POST", "/sessions", body)
+        if options.first_command:
+            service.call("POST", f"/sessions/{body['session_id']}/exec", {"command": "true"})
+        return opened
 
     def create():
         made = engine.call("POST", f"/containers/create?name={prefix}-{uuid.uuid4().hex[:8]}", body)
         containers.append(made["Id"])
         engine.call("POST", f"/containers/{made['Id']}/start")
 
-    rows = {"engine: create and start": [], "sandboxd: POST /sessions": []}
+    ours = "sandboxd: POST /sessions" + (" and a command" if options.first_command else "")
+    rows = {"engine: create and start": [], ours: []}
     try:
         # The first of each warms caches and is not counted.
         first = open_session("first")
@@ -75,7 +82,7 @@ def main():
         for n in range(options.n):
             # Turn about, and after a rest: what the engine still does about one
             # start must not slow down the next, and whoever is second has it behind him.
-            turns = [("engine: create and start", create), ("sandboxd: POST /sessions", lambda: open_session(n))]
+            turns = [("engine: create and start", create), (ours, lambda: open_session(n))]
             for name, call in turns if n % 2 == 0 else reversed(turns):
                 time.sleep(REST_SECS)
                 took, _ = bench.timed_ms(call)
