@@ -3,6 +3,8 @@
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TEST_IMAGE=sandboxd-test/busybox:latest
+DEBIAN_IMAGE=sandboxd-test/debian:latest
+SCRATCH_IMAGE=sandboxd-test/scratch:latest
 ENGINE_START_SECS_MAX=60
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -153,6 +155,32 @@ need_test_image() {
   rm -rf "$tree"
 }
 
+# A Debian of its own packages, and an image that holds one program and nothing else: what
+# sandboxes of other images than the first are tried with.
+need_further_images() {
+  if ! docker image inspect "$DEBIAN_IMAGE" >/dev/null 2>&1; then
+    need_command debootstrap debootstrap
+    say "making the image $DEBIAN_IMAGE"
+    local tree log
+    tree=$(mktemp -d)
+    log=$(mktemp)
+    debootstrap --variant=minbase stable "$tree" >"$log" 2>&1 || {
+      tail -n 20 "$log" >&2
+      fail "make a Debian with debootstrap" "the last lines of debootstrap are above"
+    }
+    tar -C "$tree" -c . | docker import - "$DEBIAN_IMAGE" >/dev/null
+    rm -rf "$tree" "$log"
+  fi
+  docker image inspect "$SCRATCH_IMAGE" >/dev/null 2>&1 && return 0
+  say "making the image $SCRATCH_IMAGE"
+  local alone
+  alone=$(mktemp -d)
+  chmod 755 "$alone"
+  cp -L "$(command -v busybox)" "$alone/program"
+  tar -C "$alone" --numeric-owner --owner=0 --group=0 -c program | docker import - "$SCRATCH_IMAGE" >/dev/null
+  rm -rf "$alone"
+}
+
 # All that building and running against a real engine takes.
 prepare() {
   need_rust
@@ -202,4 +230,6 @@ need_fault_tools() {
   need_command strace strace
   need_faketime
   need_second_engine
+  # gVisor, an OCI runtime that reaches no socket of the host.
+  need_command runsc runsc
 }

@@ -10,7 +10,9 @@ need_rust_component fmt rustfmt
 need_rust_component clippy clippy
 need_command systemd-analyze systemd
 need_fault_tools
+need_further_images
 
+AGENT=src/bin/sandbox-agent/Cargo.toml
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed_checks=()
@@ -26,11 +28,16 @@ check() {
 # dependency compiled once more.
 check "format" cargo fmt --check
 check "lints" cargo clippy --locked --all-targets --quiet -- -D warnings
+check "format of the agent" cargo fmt --manifest-path "$AGENT" --check
+check "lints of the agent" cargo clippy --manifest-path "$AGENT" --target-dir target/agent --locked --all-targets --quiet -- -D warnings
 check "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --quiet
 
 say "tests"
 status=0
-cargo test --locked --no-fail-fast </dev/null 2>&1 | tee "$log" || status=$?
+{
+  cargo test --manifest-path "$AGENT" --target-dir target/agent --locked --no-fail-fast </dev/null 2>&1 &&
+    cargo test --locked --no-fail-fast </dev/null 2>&1
+} | tee "$log" || status=$?
 
 # test result: ok. 12 passed; 0 failed; 0 ignored; …
 counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$log" |
