@@ -61,6 +61,7 @@ pub(crate) struct Hunt {
     run: String,
     leader: i32,
     known: BTreeMap<i32, u64>,
+    hangs_up: bool,
     kill_at: Moment,
     rest_millis: u64,
     rounds: u32,
@@ -82,6 +83,7 @@ impl Hunt {
             run: run.to_owned(),
             leader,
             known: BTreeMap::new(),
+            hangs_up: asks.contains(&Signal::HUP),
             kill_at: now.after(GRACE_MILLIS),
             rest_millis: 1,
             rounds: 0,
@@ -103,6 +105,10 @@ impl Hunt {
             let members = self.members(leader, around);
             if members.is_empty() && leader == Leader::Reaped {
                 return Left::Nothing;
+            }
+            if self.hangs_up && leader == Leader::There {
+                // A shell that was about to read takes no notice of the first.
+                signal_group(self.leader, Signal::HUP);
             }
             self.rest(now);
             self.next = self.next.min(self.kill_at);

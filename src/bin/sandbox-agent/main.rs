@@ -78,6 +78,7 @@ fn serve(options: &[&str]) -> Result<(), String> {
     }
     system::lean_heap();
     system::default_signals();
+    system::keep_descriptors();
     let mut signals = signals().map_err(|error| format!("wait for signals: {error}"))?;
     let mortal = Mortal::open();
     // What runs in the sandbox as the same user cannot read or trace the agent.

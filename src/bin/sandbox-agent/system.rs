@@ -70,6 +70,20 @@ pub(crate) fn default_signals() {
     }
 }
 
+/// Keeps from every child what the agent was started with beside its three streams.
+pub(crate) fn keep_descriptors() {
+    // SAFETY: sets a flag of descriptors; none is closed, and no memory is touched. An
+    // older kernel does not know the call: nothing is open there in a container anyway.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
+    }
+}
+
 /// Has large buffers given back to the system as soon as they are dropped.
 pub(crate) fn lean_heap() {
     #[cfg(target_env = "gnu")]
