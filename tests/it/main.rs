@@ -11,6 +11,7 @@
 
 mod support;
 
+mod agent;
 mod artifacts;
 mod commands;
 mod contract;

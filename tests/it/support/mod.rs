@@ -1,5 +1,6 @@
 //! What the tests stand on.
 
+pub(crate) mod agent_wire;
 pub(crate) mod api;
 pub(crate) mod case;
 pub(crate) mod claims;
