@@ -102,7 +102,7 @@ mod tests {
             .args(["-tvf", packed.to_str().unwrap()])
             .output()
             .unwrap();
-        let listed = String::from_utf8(unpacked.stdout).unwrap();
+        let listed = String::from_utf8_lossy(&unpacked.stdout);
         let lines: Vec<&str> = listed.lines().collect();
         assert!(
             unpacked.status.success() && unpacked.stderr.is_empty(),

@@ -277,6 +277,7 @@ mod tests {
             started_at: Some(Timestamp::from_micros(1_796_015_204_819_875)),
             finished_at: None,
             mounts: Vec::new(),
+            runtime: "runc".to_owned(),
         };
         assert_eq!(Inspect::parse(body).unwrap(), expected);
     }

@@ -92,7 +92,15 @@ fn a_status_is_stored_as_schema_1_has_it() {
             since: Timestamp::from_micros(1_700_000_300_000_001),
             started_at: Some(Timestamp::from_micros(1_700_000_200_000_000)),
             spec_hash: Some("ab12".to_owned()),
+            exec: Exec::Docker,
             former: Vec::new(),
+        },
+    );
+    is_golden(
+        "status-agent.json",
+        &Status {
+            exec: Exec::Agent,
+            ..Status::default()
         },
     );
     is_golden(

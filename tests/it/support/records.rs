@@ -76,6 +76,8 @@ fn add(batch: Batch, n: u64, was: Was, order: u64) -> Batch {
                 source: Source::Image("sandboxd-test/busybox:latest".to_owned()),
                 description: String::new(),
                 ceilings: Ceilings::default(),
+                keep_awake: false,
+                users: Vec::new(),
             },
             tenant: None,
             nonce: Nonce::random(),
