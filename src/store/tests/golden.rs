@@ -16,7 +16,7 @@ use crate::policy::catalogue::PackageManager;
 use crate::policy::{Ceilings, RuntimeConfig, Source};
 use crate::quantity::ByteSize;
 use crate::session::record::{
-    Closed, Event, Former, Notice, Parked, Purge, Reason, Record, Status,
+    Closed, Event, Exec, Former, Notice, Parked, Purge, Reason, Record, Status,
 };
 use crate::store::codec::{decode, encode};
 use crate::store::database::Database;
