@@ -305,30 +305,28 @@ async fn a_sandbox_of_gvisor_is_reached_over_the_bridge() {
 
 // What the daemon does.
 
-/// Counts the streams of agents that a process holds.
-fn streams_of(pid: u32) -> usize {
-    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap();
-    let connected: BTreeSet<&str> = table
-        .lines()
-        .filter(|line| line.contains("/agent.sock"))
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        // Listeners have the flag for that.
-        .filter(|fields| fields[3] == "00000000")
-        .map(|fields| fields[6])
-        .collect();
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+/// Counts the streams to agents that a daemon holds.
+fn streams_of(daemon: &Daemon) -> usize {
+    let mut dialed = BTreeSet::new();
+    for id in docker::running(&daemon.label()) {
+        let pid = docker::docker(&["inspect", "--format", "{{.State.Pid}}", &id]);
+        // The kernel lists both ends where the stream was dialed.
+        let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+        let ends = table.lines().filter(|line| line.contains("/agent.sock"));
+        dialed.extend(ends.map(|line| {
+            let inode = line.split_whitespace().nth(6).unwrap();
+            PathBuf::from(format!("socket:[{inode}]"))
+        }));
+    }
+    let open = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
     open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
-        .filter_map(|target| {
-            let target = target.to_str()?.strip_prefix("socket:[")?;
-            Some(connected.contains(target.strip_suffix(']')?))
-        })
-        .filter(|is_agent| *is_agent)
+        .filter(|target| dialed.contains(target))
         .count()
 }
 
 fn wait_for_streams(daemon: &Daemon, count: usize) {
     wait("the agents have dialed", SOON, || {
-        (streams_of(daemon.pid()) == count).then_some(())
+        (streams_of(daemon) == count).then_some(())
     });
 }
 
@@ -347,7 +345,7 @@ fn a_session_has_an_agent_that_finds_the_daemon_again_after_any_end_of_it() {
         assert_eq!(api.info("a")["incarnation"], 1);
     }
     let start = Instant::now();
-    api.json(200, "POST /sessions/a/hibernate", None);
+    docker::docker(&["stop", &api.container("a")]);
     api.wait_for("a", "hibernated");
     assert!(
         start.elapsed() < Duration::from_secs(5),
@@ -453,7 +451,7 @@ fn a_container_whose_agent_cannot_run_any_more_is_not_replaced() {
     api.open_id("s");
     api.sh("s", "echo precious > file");
     let container = api.container("s");
-    api.json(200, "POST /sessions/s/hibernate", None);
+    docker::docker(&["stop", &container]);
     api.wait_for("s", "hibernated");
     let agent = daemon.dir().join("state/agent");
     let version = fs::read_dir(&agent)
@@ -483,11 +481,9 @@ fn a_container_whose_agent_cannot_run_any_more_is_not_replaced() {
 #[test]
 fn an_engine_that_does_not_see_our_files_gets_the_agent_into_its_containers() {
     // The daemon has a runtime directory that the engine does not see.
-    let hidden = "exec unshare --mount /bin/sh -c 'mount -t tmpfs hidden {{work}}/run && exec \"$0\" \"$@\"' \"$0\" \"$@\"";
-    let mut changes = settings(&[WORKSPACES]);
-    changes.insert("HIDDEN".to_owned(), "{{work}}/run".to_owned());
-    let hidden = hidden.replace("{{work}}/run", "$HIDDEN");
-    let daemon = Daemon::start_under(&changes, &hidden);
+    let hidden = "exec unshare --mount /bin/sh -c \
+                  'mount -t tmpfs hidden $SANDBOXD_RUNTIME_DIR && exec \"$0\" \"$@\"' \"$0\" \"$@\"";
+    let daemon = Daemon::start_under(&settings(&[WORKSPACES]), hidden);
     let api = Api::of(&daemon);
     for id in ["first", "second"] {
         api.open_id(id);
@@ -504,7 +500,7 @@ fn an_engine_that_does_not_see_our_files_gets_the_agent_into_its_containers() {
         let agent = place.agent(&api.container("second")).await;
         assert_eq!(said(&agent, "echo $((6 * 7))").await, "42\n");
     });
-    api.json(200, "POST /sessions/first/hibernate", None);
+    docker::docker(&["stop", &api.container("first")]);
     api.wait_for("first", "hibernated");
     assert_eq!(api.sh("first", "echo on"), "on");
 }
