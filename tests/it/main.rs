@@ -31,6 +31,7 @@ mod laws;
 mod limits;
 mod operator;
 mod ownership;
+mod reach;
 mod regressions;
 mod reported;
 mod sessions;

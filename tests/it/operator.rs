@@ -304,6 +304,14 @@ fn events_are_followed_across_a_restart_and_none_is_missed_or_shown_twice() {
     assert!(following.lines.recv_timeout(SOON).is_err());
 }
 
+/// Returns the only thing that is in a directory.
+fn only_entry(directory: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(directory).unwrap();
+    let entry = entries.next().unwrap().unwrap().path();
+    assert!(entries.next().is_none(), "{}", directory.display());
+    entry
+}
+
 #[test]
 fn a_container_is_made_with_the_documented_settings() {
     let runtimes = format!(
@@ -327,18 +335,34 @@ fn a_container_is_made_with_the_documented_settings() {
         ]),
     });
     let workspace = daemon.dir().join("ws/s/workspace");
+    let read_only = |source: PathBuf, target: &str| {
+        json!({
+            "Type": "bind", "Source": source, "Target": target, "ReadOnly": true,
+            "BindOptions": {"Propagation": "rprivate"},
+        })
+    };
+    let program = only_entry(&daemon.dir().join("state/agent")).join("sandbox-agent");
+    let dock = only_entry(&only_entry(&daemon.dir().join("run")));
     let gib = 1 << 30;
     let expected = json!({
         "config": {
-            "Image": IMAGE, "User": "", "Entrypoint": null, "Cmd": ["sleep", "infinity"],
-            "WorkingDir": "/workspace",
+            "Image": IMAGE, "User": "", "Entrypoint": ["/.sandboxd/sandbox-agent"],
+            "Cmd": ["serve"], "WorkingDir": "/workspace",
         },
         "host": {
-            "Init": true, "Binds": null, "Tmpfs": {"/tmp": "size=64m,mode=1777,exec"},
-            "Mounts": [{
-                "Type": "bind", "Source": workspace, "Target": "/workspace",
-                "BindOptions": {"Propagation": "rprivate"},
-            }],
+            "Init": false, "Binds": null,
+            "Tmpfs": {
+                "/tmp": "size=64m,mode=1777,exec",
+                "/.sandboxd/run": "size=64k,nr_inodes=16,mode=1777",
+            },
+            "Mounts": [
+                {
+                    "Type": "bind", "Source": workspace, "Target": "/workspace",
+                    "BindOptions": {"Propagation": "rprivate"},
+                },
+                read_only(program, "/.sandboxd/sandbox-agent"),
+                read_only(dock, "/.sandboxd/host"),
+            ],
             "Memory": gib, "MemorySwap": gib, "NanoCpus": 2_000_000_000, "CpuShares": 0,
             "PidsLimit": 512, "NetworkMode": "none", "Runtime": "runc",
             "SecurityOpt": ["no-new-privileges:true"],
@@ -360,8 +384,12 @@ fn a_container_is_made_with_the_documented_settings() {
         labels["io.sandboxd.instance"].as_str().unwrap()
     );
     assert_eq!(label, daemon.label());
-    let told = ["session", "runtime", "schema"].map(|name| &labels[format!("io.sandboxd.{name}")]);
-    assert_eq!(told, [&json!("s"), &json!("bb"), &json!("1")]);
+    let told = ["session", "runtime", "schema", "exec"];
+    let told = told.map(|name| &labels[format!("io.sandboxd.{name}")]);
+    assert_eq!(
+        told,
+        [&json!("s"), &json!("bb"), &json!("1"), &json!("agent")]
+    );
     assert_eq!(labels["io.sandboxd.spec"].as_str().unwrap().len(), 16);
 
     api.open(&json!({"session_id": "c", "runtime": "cfg"}));

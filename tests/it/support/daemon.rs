@@ -102,7 +102,9 @@ impl Daemon {
     pub(crate) fn on(engine: &FakeEngine, settings: &Settings) -> Self {
         let mut daemon = Self::prepare(settings, Engine::Fake);
         let address = ("SANDBOXD_DOCKER_HOST".to_owned(), engine.address());
-        daemon.settings.extend([address]);
+        // Nothing runs in its containers, so nothing dials.
+        let exec = ("SANDBOXD_EXEC".to_owned(), "docker".to_owned());
+        daemon.settings.extend([address, exec]);
         daemon.spawn();
         daemon
     }

@@ -31,6 +31,9 @@ const END_MAX: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 const LOG_LINES_SHOWN_MAX: usize = 15;
 const ID_CHARS: usize = 64;
+/// gVisor, where it is installed: a second kernel between a sandbox and the host.
+const RUNTIMES: &str = r#"{"runtimes": {"runsc": {"path": "runsc", "runtimeArgs":
+    ["--network=none", "--ignore-cgroups", "--platform=ptrace"]}}}"#;
 
 /// Whether containers go on while their engine is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,7 @@ impl SecondEngine {
         for name in ["data", "exec", "ctd"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
+        fs::write(dir.path().join("daemon.json"), RUNTIMES).unwrap();
         let mut holder = Command::new("unshare")
             .args(["--pid", "--mount", "--net", "--fork", "--kill-child"])
             .args(["--mount-proc", "sh", "-c", FIRST])
@@ -200,6 +204,7 @@ impl SecondEngine {
             "--bridge=none".to_owned(),
             "--iptables=false".to_owned(),
             "--exec-opt=native.cgroupdriver=cgroupfs".to_owned(),
+            format!("--config-file={}", path("daemon.json")),
         ];
         if live_restore == LiveRestore::On {
             args.push("--live-restore".to_owned());
