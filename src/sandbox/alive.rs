@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::commands::{Ending, Runner};
 use super::by_engine::exit_of;
+use super::commands::{Ending, Runner};
 use crate::docker;
 use crate::docker::Engine;
 use crate::docker::exec::{ExecBody, ExecCreated};
@@ -92,11 +92,9 @@ async fn look(engine: &Engine, container: &str) -> Seen {
     match engine.inspect(container).await {
         Ok(Some(seen)) => match seen.state {
             State::Running | State::Paused => Seen::Running,
-            State::Created
-            | State::Restarting
-            | State::Removing
-            | State::Exited
-            | State::Dead => Seen::Ended,
+            State::Created | State::Restarting | State::Removing | State::Exited | State::Dead => {
+                Seen::Ended
+            }
         },
         Ok(None) => Seen::Ended,
         Err(_) => Seen::Unknown,

@@ -18,6 +18,7 @@ use crate::docker::Engine;
 use crate::docker::exec::{ExecBody, ExecCreated, ExecId, ExecStream};
 use crate::docker::frames;
 use crate::docker::spec::Env;
+use crate::id::RunId;
 
 /// Runs the program `$1` with both its streams in one pipe: through two, the engine
 /// would pass them on in any order.
@@ -115,7 +116,7 @@ pub(super) async fn run(
         Ok(Ending::Unknown(loss)) => {
             // Nobody reads it or waits for it any more, and a container may outlive its
             // engine.
-            end_processes(runner, command).await;
+            end_processes(runner, command.place.container, command.run).await;
             errand.unknown(loss).await
         }
         Ok(Ending::Exited(code)) if SIGNALS < code => errand.signalled(code).await,
@@ -139,7 +140,11 @@ async fn begin(
 ) -> Result<Begun, NotRun> {
     let output = command.task.output;
     let over = |ran: Ran| Ok(Begun::Over(Box::new(ran)));
-    let exec = match runner.engine.exec_create(command.place.container, body).await? {
+    let exec = match runner
+        .engine
+        .exec_create(command.place.container, body)
+        .await?
+    {
         ExecCreated::New(exec) => exec,
         ExecCreated::NotRunning(_) | ExecCreated::Gone => return Err(NotRun::ContainerDown),
     };
@@ -159,7 +164,7 @@ async fn begin(
         }
         Err(error) => {
             let loss = lost(&error);
-            end_processes(runner, command).await;
+            end_processes(runner, command.place.container, command.run).await;
             over(Ran::silent(Ending::Unknown(loss)))
         }
     }
@@ -208,7 +213,7 @@ impl Errand<'_> {
         let (runner, command) = (self.runner, self.command);
         let swept = Notify::new();
         let sweeping = async {
-            end_processes(runner, command).await;
+            end_processes(runner, command.place.container, command.run).await;
             swept.notify_one();
         };
         let draining = async {
@@ -307,9 +312,7 @@ fn code_of(words: &[u8]) -> i64 {
 
 /// Makes the request for a command, or says why it cannot be one.
 fn body(command: &Command<'_>) -> Result<ExecBody, String> {
-    let Task {
-        env, cwd, user, ..
-    } = command.task;
+    let Task { env, cwd, user, .. } = command.task;
     let parts = parts(command.task.stdin.as_deref())?;
     let mut all = Env::from(env.clone());
     for (n, part) in parts.iter().enumerate() {
@@ -319,7 +322,9 @@ fn body(command: &Command<'_>) -> Result<ExecBody, String> {
     Ok(ExecBody {
         argv: argv(command.task, parts.len()),
         env: all,
-        working_dir: cwd.as_deref().map(|cwd| beneath(command.place.work_dir, cwd)),
+        working_dir: cwd
+            .as_deref()
+            .map(|cwd| beneath(command.place.work_dir, cwd)),
         user: user.clone(),
     })
 }
@@ -408,11 +413,10 @@ pub(super) async fn exit_of(engine: &Engine, exec: &ExecId) -> Ending {
 
 /// Ends everything that carries a run's cookie: from the host, or from within where the
 /// host cannot see it.
-pub(super) async fn end_processes(runner: &Runner, command: &Command<'_>) {
-    let container = command.place.container;
-    match host::sweep(container, command.run).await {
+pub(super) async fn end_processes(runner: &Runner, container: &str, run: &RunId) {
+    match host::sweep(container, run).await {
         Reach::Seen => {}
-        Reach::Unseen => sweep(&runner.engine, container, command.run).await,
+        Reach::Unseen => sweep(&runner.engine, container, run).await,
     }
 }
 
@@ -482,14 +486,23 @@ mod tests {
         let text = "it's \"$HOME\" `x` \\n %s\n".repeat(20_000);
         let given = parts(Some(&text)).unwrap();
         let mut task = task(
-            Program::Argv(["sh", "-c", "cat; env | grep SANDBOXD_STDIN; exit 7"].map(str::to_owned).to_vec()),
+            Program::Argv(
+                ["sh", "-c", "cat; env | grep SANDBOXD_STDIN; exit 7"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ),
             Output::Split { limit: 1 },
         );
         task.stdin = Some(text.clone());
         let words = argv(&task, given.len());
         let ran = std::process::Command::new(&words[0])
             .args(&words[1..])
-            .envs(given.iter().enumerate().map(|(n, part)| (format!("{STDIN}{n}"), *part)))
+            .envs(
+                given
+                    .iter()
+                    .enumerate()
+                    .map(|(n, part)| (format!("{STDIN}{n}"), *part)),
+            )
             .output()
             .unwrap();
         assert!(ran.stdout == text.as_bytes(), "{}", ran.stdout.len());
@@ -502,7 +515,10 @@ mod tests {
             ("exec: \"x\": executable file not found in $PATH", 127),
             ("exec: \"/x\": stat /x: no such file or directory", 127),
             ("exec: \"/etc\": permission denied", 126),
-            ("chdir to cwd (\"/x\") set in config.json failed: no such file or directory", 126),
+            (
+                "chdir to cwd (\"/x\") set in config.json failed: no such file or directory",
+                126,
+            ),
         ] {
             assert_eq!(code_of(words.as_bytes()), code, "{words}");
         }

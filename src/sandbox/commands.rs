@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use super::by_agent::{self, Leftover};
 use super::by_engine;
@@ -317,7 +318,7 @@ impl Runner {
             biased;
             // Nothing is started for a caller that has left.
             why = halt.asked() => return Ok(Ran::silent(why.ending(TERMINATED))),
-            way = self.way(command) => way?,
+            way = self.way(command.place, command.deadline) => way?,
         };
         let mut ran = match way {
             Way::Agent(connection) => by_agent::run(self, connection, command, halt).await?,
@@ -334,14 +335,33 @@ impl Runner {
         Ok(ran)
     }
 
-    /// Finds the way to a sandbox, by the command's deadline.
-    async fn way(&self, command: &Command<'_>) -> Result<Way, NotRun> {
+    /// Stops a command that is none of ours to wait for, where there is one; tries no
+    /// longer than to the deadline.
+    pub async fn stop(&self, place: Place<'_>, run: &RunId, deadline: Instant) {
+        let stopped = async {
+            match self.way(place, deadline).await {
+                Ok(Way::Agent(connection)) => match connection.stop(run).await {
+                    Ok(()) => {}
+                    Err(error) => debug!(%run, %error, "a run was not stopped"),
+                },
+                Ok(Way::Engine) => by_engine::end_processes(self, place.container, run).await,
+                // Nothing runs there, or nothing is known to.
+                Err(_) => {}
+            }
+        };
+        if timeout_at(deadline, stopped).await.is_err() {
+            debug!(%run, "a run was not stopped in time");
+        }
+    }
+
+    /// Finds the way to a sandbox, by the deadline.
+    async fn way(&self, place: Place<'_>, deadline: Instant) -> Result<Way, NotRun> {
         let Place {
             session, container, ..
-        } = command.place;
+        } = place;
         tokio::select! {
             biased;
-            way = self.reacher.way(session, container, command.deadline) => {
+            way = self.reacher.way(session, container, deadline) => {
                 way.map_err(|_| NotRun::Late)
             }
             // Nobody answers in a container that ended unseen.

@@ -41,7 +41,10 @@ impl Kept {
         let bytes = u64::try_from(piece.len()).unwrap_or(u64::MAX);
         self.written = self.written.saturating_add(bytes);
         let (own, room) = match self.output {
-            Output::Merged { first } => (&mut self.out, first.saturating_sub(self.out.len())),
+            Output::Merged { first } => {
+                let room = first.saturating_sub(self.out.len());
+                (&mut self.out, room)
+            }
             Output::Split { limit } => {
                 let all = usize::try_from(limit).unwrap_or(usize::MAX);
                 let held = self.out.len() + self.err.len();
@@ -72,6 +75,11 @@ impl Kept {
             Output::Merged { .. } => false,
             Output::Split { limit } => limit < self.written,
         }
+    }
+
+    /// Whether no more than the beginning of each stream is kept.
+    pub(super) fn is_cut(&self) -> bool {
+        self.heads.is_some()
     }
 
     /// Whether it is more than any command may have in memory.

@@ -1,11 +1,11 @@
 //! Runs things in a live sandbox and samples what it uses.
 
-pub mod commands;
-mod kept;
+mod alive;
 mod by_agent;
 mod by_engine;
-mod alive;
+pub mod commands;
 mod host;
+mod kept;
 mod killing;
 pub mod reach;
 pub mod usage;
