@@ -272,6 +272,10 @@ fn told(ran: Ran, reset: Option<Reset>, output_limit: u64) -> Told {
         Ending::Unknown(_) => (None, why),
     };
     let is_over = ran.ending == Ending::OutputLimit;
+    let was_ended = is_over || ran.ending == Ending::TimedOut;
+    // What is not whole is never shown as if it were.
+    let is_lossy = ran.truncated && !was_ended;
+    let reason = reason.or(is_lossy.then_some("output_lost"));
     let (incarnation, reset_reason) = match reset {
         Some(reset) => (Some(reset.incarnation), Some(reset.reason)),
         None => (None, None),
@@ -409,6 +413,10 @@ mod tests {
             (true, Some(7))
         );
         assert_eq!(detail(&Err(Refusal::ShuttingDown)), "");
+        let mut lossy = Ran::silent(Ending::Exited(0));
+        lossy.truncated = true;
+        let reason = told(lossy, None, 7).answer.unwrap().reason;
+        assert_eq!(reason.as_deref(), Some("output_lost"));
     }
 
     #[test]
