@@ -4,10 +4,12 @@
 //! is wanted, has the controller nudged, and waits on a ticket. Commands on a
 //! running session go straight to its sandbox, under a lease.
 
+mod attended;
 mod close;
 mod describe;
 mod doctor;
 mod drift;
+mod errand;
 mod exec;
 mod holds;
 mod live;
@@ -15,7 +17,10 @@ mod open;
 pub mod refusal;
 pub mod request;
 mod roll;
+mod run;
 pub mod runs;
+mod shown;
+mod slots;
 pub mod terminals;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -23,7 +28,7 @@ pub(crate) mod testing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
@@ -31,6 +36,7 @@ use crate::activity::Leases;
 use crate::id::SessionId;
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{Books, EngineHealth, Epoch, Host, Outcome, Tickets, Work};
+use crate::sandbox::commands::Runner;
 use crate::sandbox::reach::Reacher;
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
@@ -59,7 +65,11 @@ struct Inner {
     examination: Mutex<()>,
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
-    slots: Slots,
+    slots: slots::Slots,
+    /// Runs commands.
+    runner: Runner,
+    /// The commands that somebody waits for.
+    attended: attended::Attended,
     /// Told resets, and counts for the health route.
     roll: roll::Roll,
     drift: drift::Drift,
@@ -90,18 +100,16 @@ pub struct Loop {
     pub epoch: Epoch,
 }
 
-/// Places for commands that run.
-#[derive(Debug)]
-struct Slots {
-    free: Arc<Semaphore>,
-    limit: usize,
-}
-
 impl Control {
     /// Puts the parts together; starts nothing.
     pub fn new(policy: Current, keys: Keys, books: Books, loop_: Loop, place: Place) -> Self {
-        let limit = policy.get().limits.max_running_commands;
+        let Host {
+            engine, cgroups, ..
+        } = &place.host;
+        let runner = Runner::new(engine.clone(), place.reacher.clone(), cgroups.clone());
         Self(Arc::new(Inner {
+            runner,
+            attended: attended::Attended::default(),
             policy,
             keys,
             books,
@@ -113,10 +121,7 @@ impl Control {
             disk: place.disk,
             examination: Mutex::new(()),
             admission: Mutex::new(()),
-            slots: Slots {
-                free: Arc::new(Semaphore::new(limit)),
-                limit,
-            },
+            slots: slots::Slots::default(),
             roll: roll::Roll::default(),
             drift: drift::Drift::default(),
             tasks: TaskTracker::new(),
@@ -151,6 +156,7 @@ impl Control {
         self.0.loop_.leases.retain(open);
         self.0.roll.retain(open);
         self.0.drift.retain(open);
+        self.0.attended.prune(Instant::now(), open);
         let store = &self.0.books.store;
         let containers: BTreeSet<String> = store
             .records()

@@ -195,7 +195,8 @@ impl Runs {
             if self.cost() <= most {
                 return;
             }
-            if let Some(run) = self.get(id) {
+            // What is owed is no more than its ring held while it ran.
+            if let Some(run) = self.get(id).filter(|run| !run.tape.is_owed()) {
                 run.tape.erase();
             }
         }

@@ -98,6 +98,14 @@ impl Tape {
         self.ring.clear();
     }
 
+    /// Tells whether somebody is owed output that was not fetched yet: all of it was promised.
+    pub(crate) fn is_owed(&self) -> bool {
+        match self.keep {
+            Keep::First(_) | Keep::Newest { .. } => false,
+            Keep::All { .. } => self.seen < self.ring.next_seq(),
+        }
+    }
+
     /// Tells whether what a live run has written may be dropped for the sake of others.
     pub(crate) fn is_droppable(&self) -> bool {
         match self.keep {
