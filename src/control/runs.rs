@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::request::{Close, Follow, Run, Start};
 use super::{Control, Refusal};
+use crate::agent::protocol::message::Size;
 use crate::agent::protocol::output::Record;
 use crate::id::{RunId, SessionId};
 use crate::wire;
@@ -66,7 +67,18 @@ impl Control {
 
     /// Starts a run in the background, or finds the one of the same request.
     pub async fn start_run(&self, id: &SessionId, start: Start) -> Result<Begun, Refusal> {
-        let _ = start;
+        self.begin_run(id, start, None).await
+    }
+
+    /// Starts a run in the background, on a terminal of that size where one is given, or
+    /// finds the one of the same request.
+    pub(super) async fn begin_run(
+        &self,
+        id: &SessionId,
+        start: Start,
+        tty: Option<Size>,
+    ) -> Result<Begun, Refusal> {
+        let _ = (start, tty);
         Err(stub(id).await)
     }
 
