@@ -22,7 +22,23 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Late;
 
+/// A stream that an agent has made.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The session.
+    pub session: SessionId,
+    /// The engine's id of its container.
+    pub container: String,
+    /// The stream.
+    pub connection: Connection,
+}
+
 impl Reacher {
+    /// Waits for the next stream that an agent makes.
+    pub async fn next_arrival(&self) -> Arrival {
+        std::future::pending().await
+    }
+
     /// Finds the way to the sandbox in a running container, by `deadline`.
     pub async fn way(
         &self,
