@@ -59,7 +59,7 @@ impl Control {
     pub async fn runs(&self, id: &SessionId) -> Result<wire::runs::RunList, Refusal> {
         self.has_session(id)?;
         let known = self.0.books.store.runs(id);
-        let looked = self.look_at_all(id, known, About::GoingOn).await;
+        let looked = self.look_at_all(id, known, About::Any).await;
         let runs = looked.iter();
         Ok(wire::runs::RunList {
             runs: runs
@@ -80,7 +80,7 @@ impl Control {
 
     /// Forgets a run that is over, with its output.
     pub async fn forget_run(&self, id: &SessionId, run: &RunId) -> Result<(), Refusal> {
-        let looked = self.found(id, run, About::Any).await?;
+        let looked = self.looked_up(id, run, About::Any).await?;
         if looked.stored.ended.is_none() {
             return Err(Refusal::RunGoesOn(run.clone()));
         }
@@ -137,7 +137,7 @@ impl Control {
         id: &SessionId,
         run: &RunId,
     ) -> Result<Connection, Refusal> {
-        let looked = self.found(id, run, About::GoingOn).await?;
+        let looked = self.looked_up(id, run, About::GoingOn).await?;
         match (&looked.stored.ended, looked.connection) {
             (Some(ended), _) if ended.cause.is_lost() => Err(lost(&looked.stored)),
             (Some(ended), _) => Err(Refusal::RunOver(run.clone(), words::how_it_ended(ended))),
@@ -147,7 +147,12 @@ impl Control {
     }
 
     /// Looks at a run that somebody asks about.
-    async fn found(&self, id: &SessionId, run: &RunId, about: About) -> Result<Looked, Refusal> {
+    async fn looked_up(
+        &self,
+        id: &SessionId,
+        run: &RunId,
+        about: About,
+    ) -> Result<Looked, Refusal> {
         self.has_session(id)?;
         let looked = self.look_at(id, run, about).await;
         looked.ok_or_else(|| Refusal::NoRun(run.clone()))
@@ -160,7 +165,7 @@ impl Control {
         run: &RunId,
         about: About,
     ) -> Result<wire::runs::Run, Refusal> {
-        let looked = self.found(id, run, about).await?;
+        let looked = self.looked_up(id, run, about).await?;
         match &looked.stored.ended {
             Some(ended) if ended.cause.is_lost() => Err(lost(&looked.stored)),
             Some(_) | None => Ok(words::described(&looked.stored, looked.heard.as_ref())),
@@ -194,7 +199,10 @@ fn refusal_of((id, run): (&SessionId, &RunId), why: Why, text: String) -> Refusa
     match why {
         Why::NoRun => Refusal::NoRun(run.clone()),
         Why::Conflict => Refusal::RunIdUsed(run.clone()),
-        Why::Over => Refusal::RunOver(run.clone(), String::new()),
+        Why::Over => {
+            let how = "It has ended, or its input was closed.".to_owned();
+            Refusal::RunOver(run.clone(), how)
+        }
         // Its bound is the session's own, which has been asked before.
         Why::Ceiling => Refusal::EngineUnavailable(format!(
             "the sandbox of session {id} takes no more runs: {text}"

@@ -68,7 +68,7 @@ impl Control {
         let task = self
             .0
             .tasks
-            .spawn(async move { control.begin(errand).await });
+            .spawn(async move { control.start_once(errand).await });
         match task.await {
             Ok(begun) => begun,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -130,7 +130,7 @@ impl Control {
         }
     }
 
-    async fn begin(&self, errand: Errand) -> Result<Begun, Refusal> {
+    async fn start_once(&self, errand: Errand) -> Result<Begun, Refusal> {
         let Errand { id, run, .. } = &errand;
         // From here on nobody else starts it, and nobody takes it for lost.
         let starting = self.starting(id, run).await;
@@ -152,9 +152,7 @@ impl Control {
             ended: None,
         });
         self.write_beginning(id, &stored).await?;
-        let started = self.start_at(&errand, &berth, &stored).await;
-        drop(starting);
-        match started {
+        match self.start_at(&errand, &berth, &stored).await {
             Ok(started) => {
                 self.watch(id, &stored, Some(slot));
                 if started.fresh {
@@ -166,7 +164,8 @@ impl Control {
                 })
             }
             Err(Error::Refused(why, text)) => {
-                // It was not started, so its id is free for another try.
+                // It was not started, so its id is free for another try. Until it is,
+                // nobody may take it for lost.
                 let batch = Batch::new().drop_run(id, run);
                 self.0
                     .books
@@ -174,8 +173,7 @@ impl Control {
                     .commit(batch)
                     .await
                     .map_err(|error| unwritten(&error))?;
-                let place = (id, run);
-                Err(refusal_of(place, why, text))
+                Err(refusal_of((id, run), why, text))
             }
             Err(Error::Closed) => {
                 // It may have been: the watch finds out.
@@ -299,7 +297,10 @@ fn digest(asked: &Asked) -> String {
 }
 
 /// The words of a run that was just found with its agent and is not on record.
-pub(super) fn found(heard: &message::Run, started_at: crate::clock::Timestamp) -> Option<StoredRun> {
+pub(super) fn found(
+    heard: &message::Run,
+    started_at: crate::clock::Timestamp,
+) -> Option<StoredRun> {
     Some(StoredRun {
         run_id: RunId::parse(&heard.run).ok()?,
         digest: heard.digest.clone(),
@@ -333,7 +334,7 @@ mod tests {
             request_id: RequestId::random(),
         };
         change(&mut start);
-        let control = without_engine(Secret::parse("x".repeat(32)).unwrap());
+        let control = without_engine(Secret::new("x".repeat(32)));
         control.errand(&SessionId::parse("a").unwrap(), start, tty)
     }
 
@@ -349,17 +350,51 @@ mod tests {
         let long = "x".repeat(INPUT_ALONG_MAX + 1);
         let others = [
             tty,
-            asked(|start| start.program = Program::Shell("make all".to_owned()), None).asked.digest,
-            asked(|start| start.options.cwd = Some("/tmp".to_owned()), None).asked.digest,
-            asked(|start| start.options.user = Some("1".to_owned()), None).asked.digest,
-            asked(|start| drop(start.options.env.insert("A".to_owned(), "b".to_owned())), None).asked.digest,
-            asked(|start| start.options.stdin = Input::Open, None).asked.digest,
-            asked(|start| start.options.stdin = Input::Text("a".to_owned()), None).asked.digest,
-            asked(|start| start.options.stdin = Input::Text(long.clone()), None).asked.digest,
-            asked(|start| start.timeout = Some(Duration::from_secs(1)), None).asked.digest,
-            asked(|start| start.output_limit = Some(1), None).asked.digest,
-            asked(|start| start.streams = Streams::Merged, None).asked.digest,
-            asked(|start| start.overflow = Overflow::Wait, None).asked.digest,
+            asked(
+                |start| start.program = Program::Shell("make all".to_owned()),
+                None,
+            )
+            .asked
+            .digest,
+            asked(|start| start.options.cwd = Some("/tmp".to_owned()), None)
+                .asked
+                .digest,
+            asked(|start| start.options.user = Some("1".to_owned()), None)
+                .asked
+                .digest,
+            asked(
+                |start| drop(start.options.env.insert("A".to_owned(), "b".to_owned())),
+                None,
+            )
+            .asked
+            .digest,
+            asked(|start| start.options.stdin = Input::Open, None)
+                .asked
+                .digest,
+            asked(
+                |start| start.options.stdin = Input::Text("a".to_owned()),
+                None,
+            )
+            .asked
+            .digest,
+            asked(
+                |start| start.options.stdin = Input::Text(long.clone()),
+                None,
+            )
+            .asked
+            .digest,
+            asked(|start| start.timeout = Some(Duration::from_secs(1)), None)
+                .asked
+                .digest,
+            asked(|start| start.output_limit = Some(1), None)
+                .asked
+                .digest,
+            asked(|start| start.streams = Streams::Merged, None)
+                .asked
+                .digest,
+            asked(|start| start.overflow = Overflow::Wait, None)
+                .asked
+                .digest,
         ];
         let mut all: Vec<_> = others.into_iter().chain([same]).collect();
         let n = all.len();
@@ -386,7 +421,10 @@ mod tests {
         assert_eq!(errand.asked.timeout_ms, Some(1_500));
         assert_eq!(errand.asked.attended, Attended::No);
         assert_eq!(errand.target, "make all");
-        let plain = asked(|start| start.options.stdin = Input::Text("a".to_owned()), None);
+        let plain = asked(
+            |start| start.options.stdin = Input::Text("a".to_owned()),
+            None,
+        );
         assert_eq!(plain.asked.stdin, Stdin::Text("a".to_owned()));
         assert_eq!((plain.input, plain.asked.timeout_ms), (None, None));
         assert_eq!(plain.asked.output, Keep::Newest { limit: None });

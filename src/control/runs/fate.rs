@@ -95,12 +95,7 @@ fn lost(cause: RunCause, now: Timestamp) -> RunEnded {
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;
 
-fn ended(
-    stored: &StoredRun,
-    run: &Run,
-    end: &End,
-    (memory, now): (Memory, Timestamp),
-) -> RunEnded {
+fn ended(stored: &StoredRun, run: &Run, end: &End, (memory, now): (Memory, Timestamp)) -> RunEnded {
     let ran = std::time::Duration::from_millis(end.ran_ms);
     let cause = match (end.cause, end.signal, memory) {
         (Cause::Exited, Some(SIGKILL), Memory::RanOut) => RunCause::Oom,
@@ -279,7 +274,10 @@ pub(super) mod tests {
         }
         let ended = of(end(Cause::Exited, Some(3), None), Memory::Held, NOW);
         assert_eq!(ended.exit_code, Some(3));
-        assert_eq!(ended.at, Timestamp::from_micros(STARTED.micros() + 2_500_000));
+        assert_eq!(
+            ended.at,
+            Timestamp::from_micros(STARTED.micros() + 2_500_000)
+        );
         assert_eq!((ended.stdout_bytes, ended.stderr_bytes), (30, 4));
         assert_eq!((ended.next_seq, ended.truncated), (7, true));
         // It never ended later than it is now.

@@ -14,7 +14,6 @@ use crate::agent::protocol::output::{Output, Record};
 use crate::control::request::{AtEnd, Follow, Position, Which};
 use crate::control::{Control, Refusal};
 use crate::id::{RunId, SessionId};
-use crate::store::StoredRun;
 use crate::wire;
 
 /// Bytes of output that one piece holds.
@@ -64,7 +63,8 @@ impl Control {
         run: &RunId,
         follow: Follow,
     ) -> Result<Follower, Refusal> {
-        let looked = self.found(id, run, About::Any).await?;
+        let looked = self.looked_up(id, run, About::Any).await?;
+        is_not_lost(&looked)?;
         let mut follower = Follower {
             control: self.clone(),
             id: id.clone(),
@@ -102,7 +102,10 @@ impl Follower {
     pub async fn next(&mut self) -> Result<Option<Piece>, Refusal> {
         loop {
             if let Some(piece) = self.next.pop_front() {
-                self.over = matches!(piece, Piece::End(_));
+                if matches!(piece, Piece::End(_)) {
+                    self.over = true;
+                    self.lease = None;
+                }
                 return Ok(Some(piece));
             }
             if self.over {
@@ -160,10 +163,11 @@ impl Follower {
             if 0 < self.breaks {
                 sleep(PAUSE).await;
             }
-            let looked = self.control.found(&self.id, &self.run, About::Any).await?;
-            if looked.stored.ended.as_ref().is_some_and(|ended| ended.cause.is_lost()) {
-                return Err(lost(&looked.stored));
-            }
+            let looked = self
+                .control
+                .looked_up(&self.id, &self.run, About::Any)
+                .await?;
+            is_not_lost(&looked)?;
             self.take_up(looked);
             if self.connection.is_none() {
                 if !self.next.is_empty() {
@@ -186,9 +190,7 @@ impl Follower {
             if goes_on && self.at_end == AtEnd::Wait {
                 self.lease = self.control.0.loop_.leases.try_shared(&self.id);
             }
-        } else if let Some(ended) = &looked.stored.ended
-            && !ended.cause.is_lost()
-        {
+        } else if let Some(ended) = &looked.stored.ended {
             if let From::Seq(from) = self.from
                 && from < ended.next_seq
             {
@@ -254,5 +256,13 @@ impl Follower {
             (From::Offset(_), Filter::Err) => From::Offset(run.stderr_bytes),
             (From::Offset(_), Filter::Both | Filter::Out) => From::Offset(run.stdout_bytes),
         })
+    }
+}
+
+/// Refuses a run whose output went with its sandbox.
+fn is_not_lost(looked: &Looked) -> Result<(), Refusal> {
+    match &looked.stored.ended {
+        Some(ended) if ended.cause.is_lost() => Err(lost(&looked.stored)),
+        Some(_) | None => Ok(()),
     }
 }

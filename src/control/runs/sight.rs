@@ -91,7 +91,8 @@ impl Control {
             .iter()
             .map(|run| self.0.runs.is_starting(id, &run.run_id))
             .collect();
-        let asks = about == About::Any || runs.iter().any(|run| run.ended.is_none());
+        let goes_on = runs.iter().any(|run| run.ended.is_none());
+        let asks = goes_on || (about == About::Any && !runs.is_empty());
         let sight = if asks {
             self.sight(id).await
         } else {

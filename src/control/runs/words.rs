@@ -183,15 +183,69 @@ mod tests {
     #[test]
     fn every_ending_has_its_own_words_and_only_a_clean_exit_is_a_success() {
         let table = [
-            (ended(Cause::Exited, Some(0), None), "exited", "exited", Some(0), "exit 0"),
-            (ended(Cause::Exited, Some(3), None), "exited", "exited", Some(3), "exit 3"),
-            (ended(Cause::Exited, None, Some(11)), "killed", "signal", Some(139), "signal 11"),
-            (ended(Cause::StartFailed, Some(127), None), "exited", "start_failed", Some(127), "exit 127"),
-            (ended(Cause::Timeout, None, Some(9)), "killed", "timeout", None, "timed out"),
-            (ended(Cause::OutputLimit, None, Some(15)), "killed", "output_limit", None, "output limit"),
-            (ended(Cause::Stopped, Some(0), None), "killed", "stopped", None, "stopped"),
-            (ended(Cause::Signal, None, Some(2)), "killed", "signal", Some(130), "signal 2"),
-            (over(Seen::NoContainer), "lost", "container_lost", None, "sandbox gone"),
+            (
+                ended(Cause::Exited, Some(0), None),
+                "exited",
+                "exited",
+                Some(0),
+                "exit 0",
+            ),
+            (
+                ended(Cause::Exited, Some(3), None),
+                "exited",
+                "exited",
+                Some(3),
+                "exit 3",
+            ),
+            (
+                ended(Cause::Exited, None, Some(11)),
+                "killed",
+                "signal",
+                Some(139),
+                "signal 11",
+            ),
+            (
+                ended(Cause::StartFailed, Some(127), None),
+                "exited",
+                "start_failed",
+                Some(127),
+                "exit 127",
+            ),
+            (
+                ended(Cause::Timeout, None, Some(9)),
+                "killed",
+                "timeout",
+                None,
+                "timed out",
+            ),
+            (
+                ended(Cause::OutputLimit, None, Some(15)),
+                "killed",
+                "output_limit",
+                None,
+                "output limit",
+            ),
+            (
+                ended(Cause::Stopped, Some(0), None),
+                "killed",
+                "stopped",
+                None,
+                "stopped",
+            ),
+            (
+                ended(Cause::Signal, None, Some(2)),
+                "killed",
+                "signal",
+                Some(130),
+                "signal 2",
+            ),
+            (
+                over(Seen::NoContainer),
+                "lost",
+                "container_lost",
+                None,
+                "sandbox gone",
+            ),
         ];
         for (run, state, reason, code, detail) in table {
             let shown = described(&run, None);
@@ -211,7 +265,10 @@ mod tests {
         assert_eq!(heard.state, "running");
         assert_eq!((heard.first_seq, heard.next_seq), (2, 7));
         assert_eq!((heard.stdout_bytes, heard.truncated), (30, true));
-        assert_eq!((heard.exit_code, heard.reason, heard.ended_at), (None, None, None));
+        assert_eq!(
+            (heard.exit_code, heard.reason, heard.ended_at),
+            (None, None, None)
+        );
         let unheard = described(&stored(), None);
         assert_eq!((unheard.first_seq, unheard.next_seq), (0, 0));
     }

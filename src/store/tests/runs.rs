@@ -107,10 +107,7 @@ async fn what_goes_on_and_what_is_long_over_are_told_apart() {
     let noted_at = ended_run(2).ended.unwrap().noted_at;
     assert_eq!(store.runs_over_before(noted_at), []);
     let later = Timestamp::from_micros(noted_at.micros() + 1);
-    assert_eq!(
-        store.runs_over_before(later),
-        [(id("aa"), run(2).run_id)]
-    );
+    assert_eq!(store.runs_over_before(later), [(id("aa"), run(2).run_id)]);
 }
 
 #[tokio::test]
