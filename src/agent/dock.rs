@@ -173,6 +173,16 @@ impl Dock {
             .filter(|connection| !connection.is_closed())
     }
 
+    /// Tells whether the agent of a container was ever let in.
+    pub fn knew(&self, session: &SessionId, container: &str) -> bool {
+        self.places().get(session).is_some_and(|place| {
+            let moored = place.moored.borrow();
+            moored
+                .as_ref()
+                .is_some_and(|moored| moored.container == container)
+        })
+    }
+
     /// Waits for the stream of a container; for ever where none comes.
     pub async fn dialed(&self, session: &SessionId, container: &str) -> Connection {
         loop {

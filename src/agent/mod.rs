@@ -4,6 +4,7 @@ pub mod arrivals;
 pub mod check;
 pub mod connection;
 pub mod dock;
+pub mod program;
 pub mod protocol;
 
 mod asks;

@@ -12,7 +12,7 @@ use super::words;
 use super::{Begun, Fresh, refusal_of, unheard};
 use crate::agent::connection::{Connection, Error, Started};
 use crate::agent::protocol::message::{
-    self, Attended, Keep, Size, Start as Asked, Stdin, Streams as Writes, What,
+    self, Attended, Keep, Size, Start as Asked, Stdin, Streams as Writes, What, Why,
 };
 use crate::control::live::Live;
 use crate::control::request::{Input, Overflow, Program, Start, Streams};
@@ -164,16 +164,16 @@ impl Control {
                 })
             }
             Err(Error::Refused(why, text)) => {
-                // It was not started, so its id is free for another try. Until it is,
-                // nobody may take it for lost.
+                // It was not started, so it is off the record again. Until it is, nobody
+                // may take it for lost.
                 let batch = Batch::new().drop_run(id, run);
-                self.0
-                    .books
-                    .store
-                    .commit(batch)
-                    .await
-                    .map_err(|error| unwritten(&error))?;
-                Err(refusal_of((id, run), why, text))
+                let dropped = self.0.books.store.commit(batch).await;
+                dropped.map_err(|error| unwritten(&error))?;
+                Err(match why {
+                    // All that the agent still knows is that the id was used.
+                    Why::NoRun => Refusal::RunIdUsed(run.clone()),
+                    why => refusal_of((id, run), why, text),
+                })
             }
             Err(Error::Closed) => {
                 // It may have been: the watch finds out.
