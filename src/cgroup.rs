@@ -80,17 +80,8 @@ impl Cgroups {
     ///
     /// Blocks for microseconds.
     pub fn sample(&self, container_id: &str) -> Option<CgroupSample> {
-        let plain = container_id.bytes().all(|b| b.is_ascii_alphanumeric());
-        if container_id.is_empty() || !plain || ID_CHARS_MAX < container_id.len() {
-            return None;
-        }
-        // The engine's two ways to manage groups: by itself, or through systemd.
-        let places = [
-            format!("docker/{container_id}"),
-            format!("system.slice/docker-{container_id}.scope"),
-        ];
-        let unified = self.root.join("cgroup.controllers").exists();
-        places.iter().find_map(|place| {
+        let unified = self.is_unified();
+        places(container_id)?.iter().find_map(|place| {
             if unified {
                 second_hierarchy(&self.root.join(place))
             } else {
@@ -98,6 +89,59 @@ impl Cgroups {
             }
         })
     }
+
+    /// Returns how often the kernel killed a process of a container for want of memory;
+    /// `None` if that is not to be seen.
+    ///
+    /// Blocks for microseconds.
+    pub fn oom_kills(&self, container_id: &str) -> Option<u64> {
+        let file = ("memory.oom_control", "memory.events");
+        self.count(container_id, "memory", file, "oom_kill")
+    }
+
+    /// Returns how often a container was refused a process at its ceiling of them; `None`
+    /// if that is not to be seen.
+    ///
+    /// Blocks for microseconds.
+    pub fn pids_refused(&self, container_id: &str) -> Option<u64> {
+        self.count(container_id, "pids", ("pids.events", "pids.events"), "max")
+    }
+
+    /// Reads a count of what happened, from the file of either hierarchy.
+    fn count(
+        &self,
+        container_id: &str,
+        controller: &str,
+        (first, second): (&str, &str),
+        name: &str,
+    ) -> Option<u64> {
+        let unified = self.is_unified();
+        places(container_id)?.iter().find_map(|place| {
+            let path = if unified {
+                self.root.join(place).join(second)
+            } else {
+                self.root.join(controller).join(place).join(first)
+            };
+            field(&path, name)
+        })
+    }
+
+    fn is_unified(&self) -> bool {
+        self.root.join("cgroup.controllers").exists()
+    }
+}
+
+/// Returns where the groups of a container may be: the engine manages them by itself, or
+/// through systemd. `None` for what is no id.
+fn places(container_id: &str) -> Option<[String; 2]> {
+    let plain = container_id.bytes().all(|b| b.is_ascii_alphanumeric());
+    if container_id.is_empty() || !plain || ID_CHARS_MAX < container_id.len() {
+        return None;
+    }
+    Some([
+        format!("docker/{container_id}"),
+        format!("system.slice/docker-{container_id}.scope"),
+    ])
 }
 
 impl Cgroups {
@@ -373,6 +417,39 @@ mod tests {
             ]);
             assert_eq!(cgroups.sample(ID), Some(sample()));
         }
+    }
+
+    #[test]
+    fn what_the_kernel_refused_a_container_is_counted_in_either_hierarchy() {
+        for place in ["docker/ID", "system.slice/docker-ID.scope"] {
+            let (_kept, cgroups) = tree(&[
+                (
+                    &format!("memory/{place}/memory.oom_control"),
+                    "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+                ),
+                (&format!("pids/{place}/pids.events"), "max 17\n"),
+            ]);
+            assert_eq!(cgroups.oom_kills(ID), Some(3));
+            assert_eq!(cgroups.pids_refused(ID), Some(17));
+            let (_kept, cgroups) = tree(&[
+                ("cgroup.controllers", "cpu memory pids\n"),
+                (
+                    &format!("{place}/memory.events"),
+                    "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n",
+                ),
+                (&format!("{place}/pids.events"), "max 17\n"),
+            ]);
+            assert_eq!(cgroups.oom_kills(ID), Some(3));
+            assert_eq!(cgroups.pids_refused(ID), Some(17));
+        }
+        let (_kept, cgroups) = tree(&[("memory/docker/ID/memory.oom_control", "under_oom 0\n")]);
+        assert_eq!(
+            cgroups.oom_kills(ID),
+            None,
+            "an older kernel does not count"
+        );
+        assert_eq!(cgroups.pids_refused(ID), None);
+        assert_eq!(cgroups.oom_kills("../../secret"), None);
     }
 
     #[test]

@@ -1,40 +1,44 @@
-//! Runs commands on sessions and writes down how they ended.
+//! Runs shell commands whose callers wait for them.
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
-use super::live::{Live, NotLive};
+use super::errand::{Entry, Errand, Met, Reset, WhenLost, may_run_as, task, why};
 use super::request::{COMMAND_BYTES_MAX, Exec};
 use super::slots::Slot;
 use super::{Control, Refusal};
-use crate::cause::chain;
 use crate::clock::Timestamp;
-use crate::docker;
 use crate::id::{RequestId, RunId, SessionId};
-use crate::sandbox::commands::{Ending, NotRun, Ran, Shell, goes_on, run_shell};
-use crate::session::record::Event;
-use crate::store::Batch;
+use crate::sandbox::commands::{Ending, Halt, Output, Program, Ran, START_FAILED};
 use crate::wire::exec::ExecResponse;
 
-/// Characters of an event's target; what is longer is cut and ends in `…`.
-const TARGET_CHARS_MAX: usize = 200;
-/// The exit code of what could not be started, as a shell has it.
-const START_FAILED: i64 = 126;
+/// Bytes of output that are kept; what comes after is read and dropped.
+const OUTPUT_BYTES_MAX: usize = 100_000;
 /// The exit code of what was killed at its deadline, as `timeout` has it.
 const TIMED_OUT: i64 = 124;
-/// The exit code of what was ended by SIGKILL.
-const KILLED: i64 = 137;
-/// How often a command is offered to a sandbox that had ended just then.
-const TRIES_MAX: usize = 3;
 
-/// A command on its way, with what is needed to write it down.
-struct Errand {
-    id: SessionId,
-    exec: Exec,
+/// A shell command on its way, with what is needed to write it down.
+struct Shell {
+    errand: Errand,
+    command: String,
     began: Timestamp,
-    deadline: Instant,
+    request_id: RequestId,
     _slot: Slot,
+}
+
+/// A reply, with what is written down beside it.
+struct Told {
+    reply: ExecResponse,
+    why: Option<&'static str>,
+    short_of_processes: bool,
+}
+
+/// Lets a command know when its caller has left.
+struct Waits(Halt);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 impl Control {
@@ -43,148 +47,129 @@ impl Control {
     /// Its time counts from here: waking and queueing are in it. Dropping the
     /// future stops the command, since nobody waits for it any more.
     pub async fn exec(&self, id: &SessionId, exec: Exec) -> Result<ExecResponse, Refusal> {
-        if self.open_record(id).is_none() {
-            return Err(Refusal::NoSession(id.clone()));
-        }
+        let record = self
+            .open_record(id)
+            .ok_or_else(|| Refusal::NoSession(id.clone()))?;
+        may_run_as(&record, &exec.options)?;
         let ceiling = self.0.policy.get().limits.execute_timeout;
         let allowed = exec.timeout.unwrap_or(ceiling).min(ceiling);
-        let errand = Errand {
-            id: id.clone(),
-            exec,
+        let run = RunId::random();
+        let output = Output::Merged {
+            first: OUTPUT_BYTES_MAX,
+        };
+        let program = Program::Shell(exec.command.clone());
+        let shell = Shell {
+            errand: Errand {
+                id: id.clone(),
+                // The id was never used, so it tells the request from any other.
+                digest: run.to_string(),
+                run,
+                task: task(program, exec.options, output),
+                deadline: Instant::now() + allowed,
+                when_lost: WhenLost::StartEmpty,
+            },
+            command: exec.command,
             began: self.0.books.clock.now(),
-            deadline: Instant::now() + allowed,
+            request_id: exec.request_id,
             _slot: self.slot(id)?,
         };
-        let gone = CancellationToken::new();
-        let waits = gone.clone().drop_guard();
+        let halt = Halt::default();
+        let waits = Waits(halt.clone());
         let control = self.clone();
         let task = self
             .0
             .tasks
-            .spawn(async move { control.carry_out(errand, &gone).await });
+            .spawn(async move { control.carry_out(shell, &halt).await });
         let reply = match task.await {
             Ok(reply) => reply,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        drop(waits.disarm());
+        drop(waits);
         reply
     }
 
-    async fn carry_out(
-        &self,
-        errand: Errand,
-        gone: &CancellationToken,
-    ) -> Result<ExecResponse, Refusal> {
-        let ending = match unfit(&errand.exec.command) {
-            Some(reply) => Ok(reply),
-            None => self.offer(&errand, gone).await,
-        };
-        self.write_down(&errand, ending.as_ref()).await;
-        ending
-    }
-
-    /// Offers a command to the session's sandbox until one takes it.
-    async fn offer(
-        &self,
-        errand: &Errand,
-        gone: &CancellationToken,
-    ) -> Result<ExecResponse, Refusal> {
-        let Errand { id, deadline, .. } = errand;
-        for _ in 0..TRIES_MAX {
-            let live = tokio::select! {
-                // Nothing is started for a caller that has left.
-                () = gone.cancelled() => return Ok(stopped()),
-                live = self.live(id, *deadline) => live,
-            };
-            let live = match live {
-                Ok(live) => live,
-                // Its time counts from its arrival, waking included.
-                Err(NotLive::Late) => return Ok(late()),
-                Err(NotLive::Refused(refusal)) => return Err(refusal),
-            };
-            let run = RunId::random();
-            let shell = Shell {
-                container: &live.container,
-                command: &errand.exec.command,
-                run: &run,
-                deadline: *deadline,
-            };
-            match run_shell(&self.0.host.engine, shell, gone).await {
-                Ok(ran) => return Ok(self.told(errand, &live, ran).await),
-                // Nothing was started, so nothing is done twice.
-                Err(NotRun::ContainerDown) => self.look(id, *deadline).await,
-                Err(NotRun::Engine(error)) => return Err(refusal(&error)),
-            }
-        }
-        Err(Refusal::EngineUnavailable(
-            "the sandbox ended as often as it was started".to_owned(),
-        ))
-    }
-
-    /// Makes the reply of what was seen of a command.
-    async fn told(&self, errand: &Errand, live: &Live, ran: Ran) -> ExecResponse {
-        let (exit_code, reason) = match ran.ending {
-            Ending::Exited(KILLED) | Ending::Unknown(_) if self.has_ended(errand, live).await => {
-                (None, Some("container_lost".to_owned()))
-            }
-            Ending::Exited(code) => (Some(code), None),
-            Ending::StartFailed(code) => (Some(code), Some("start_failed".to_owned())),
-            Ending::TimedOut => (Some(TIMED_OUT), Some("timeout".to_owned())),
-            Ending::CallerGone => (None, Some("stopped".to_owned())),
-            Ending::Unknown(why) => (None, Some(why)),
-        };
-        let output = String::from_utf8_lossy(&ran.output).into_owned();
-        let mut reply = plain(output, exit_code, reason);
-        reply.truncated = ran.truncated;
-        if let Some((incarnation, notice)) = live.reset
-            && self.0.roll.tell(&errand.id, incarnation)
-        {
-            reply.incarnation = Some(incarnation);
-            reply.reset_reason = Some(notice.as_str().to_owned());
-        }
-        reply
-    }
-
-    /// Whether the container ended with its command: then that is the reason, and
-    /// the code, if there is one, is not one that the command gave.
-    async fn has_ended(&self, errand: &Errand, live: &Live) -> bool {
-        let ended = !goes_on(&self.0.host.engine, &live.container).await;
-        if ended {
-            self.0.loop_.work.nudge_session(&errand.id);
-        }
-        ended
-    }
-
-    /// Appends to the session's log, on disk before the reply.
-    async fn write_down(&self, errand: &Errand, ending: Result<&ExecResponse, &Refusal>) {
-        let now = self.0.books.clock.now();
-        let took = now.since(errand.began).as_micros();
-        let detail = match ending {
-            Ok(reply) => match (reply.exit_code, &reply.reason) {
-                (Some(code), _) => format!("exit {code}"),
-                (None, Some(reason)) => reason.clone(),
-                (None, None) => "unknown".to_owned(),
+    async fn carry_out(&self, shell: Shell, halt: &Halt) -> Result<ExecResponse, Refusal> {
+        let _attended = self.0.attended.watch(&shell.errand.run);
+        let mut leftover = None;
+        let told = match unfit(&shell.command) {
+            Some(reply) => Ok(bare(reply, None)),
+            None => match self.offer(&shell.errand, halt).await {
+                Ok(Met::Ran(mut ran, reset)) => {
+                    leftover = ran.leftover.take();
+                    Ok(told(ran, reset))
+                }
+                Ok(Met::Late) => Ok(bare(late(), Some("timeout"))),
+                Ok(Met::Halted(_)) => Ok(bare(stopped(), Some("caller_gone"))),
+                Err(refusal) => Err(refusal),
             },
+        };
+        let forgetting = async {
+            if let Some(leftover) = leftover {
+                leftover.forget().await;
+            }
+        };
+        tokio::join!(self.write_exec_down(&shell, told.as_ref().ok()), forgetting);
+        told.map(|told| told.reply)
+    }
+
+    async fn write_exec_down(&self, shell: &Shell, told: Option<&Told>) {
+        let detail = match told.map(|told| (told.reply.exit_code, &told.reply.reason)) {
+            Some((Some(code), _)) => format!("exit {code}"),
+            Some((None, Some(reason))) => reason.clone(),
+            Some((None, None)) => "unknown".to_owned(),
             // The contract has it so for an operation that was refused.
-            Err(_) => String::new(),
+            None => String::new(),
         };
-        let event = Event {
-            at: now,
-            op: "exec".to_owned(),
-            target: shortened(&errand.exec.command),
-            ok: ending.is_ok_and(|reply| reply.exit_code == Some(0)),
+        let entry = Entry {
+            op: "exec",
+            target: &shell.command,
+            ok: told.is_some_and(|told| told.reply.exit_code == Some(0)),
             detail,
-            duration_us: u64::try_from(took).unwrap_or(u64::MAX),
-            request_id: Some(request_id(&errand.exec.request_id)),
-            facts: std::collections::BTreeMap::new(),
+            why: told.and_then(|told| told.why),
+            began: shell.began,
+            request_id: &shell.request_id,
+            told: told.and_then(|told| told.reply.incarnation),
+            short_of_processes: told.is_some_and(|told| told.short_of_processes),
         };
-        let mut batch = Batch::new().event(Some(&errand.id), event);
-        if let Some(incarnation) = ending.ok().and_then(|reply| reply.incarnation) {
-            batch = batch.told(&errand.id, incarnation);
-        }
-        if let Err(error) = self.0.books.store.commit(batch).await {
-            warn!(session = %errand.id, error = %chain(&error), "an event could not be written down");
-        }
+        self.write_down(&shell.errand.id, entry).await;
+    }
+}
+
+/// Makes the reply of what was seen of a command.
+fn told(ran: Ran, reset: Option<Reset>) -> Told {
+    let (exit_code, reason) = match ran.ending {
+        Ending::Exited(code) => (Some(code), None),
+        Ending::OutOfMemory(code)
+        | Ending::StartFailed(code)
+        | Ending::Stopped(code)
+        | Ending::Signalled(code) => (Some(code), why(&ran.ending)),
+        Ending::TimedOut => (Some(TIMED_OUT), why(&ran.ending)),
+        Ending::CallerGone => (None, Some("stopped")),
+        Ending::OutputLimit | Ending::Unknown(_) => (None, why(&ran.ending)),
+    };
+    let output = text(ran.stdout);
+    let mut reply = plain(output, exit_code, reason.map(str::to_owned));
+    reply.truncated = ran.truncated;
+    if let Some(Reset {
+        incarnation,
+        reason,
+    }) = reset
+    {
+        reply.incarnation = Some(incarnation);
+        reply.reset_reason = Some(reason);
+    }
+    Told {
+        why: why(&ran.ending),
+        short_of_processes: ran.short_of_processes,
+        reply,
+    }
+}
+
+/// Reads output as text; what is none becomes U+FFFD.
+pub(super) fn text(bytes: Vec<u8>) -> String {
+    match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     }
 }
 
@@ -204,8 +189,13 @@ fn unfit(command: &str) -> Option<ExecResponse> {
     })
 }
 
-fn request_id(id: &RequestId) -> String {
-    id.to_string()
+/// A reply of which there is no more to tell.
+fn bare(reply: ExecResponse, why: Option<&'static str>) -> Told {
+    Told {
+        reply,
+        why,
+        short_of_processes: false,
+    }
 }
 
 /// The reply to a command whose time was over before it was run.
@@ -229,29 +219,6 @@ fn plain(output: String, exit_code: Option<i64>, reason: Option<String>) -> Exec
     }
 }
 
-fn shortened(target: &str) -> String {
-    match target.char_indices().nth(TARGET_CHARS_MAX) {
-        None => target.to_owned(),
-        Some((end, _)) => {
-            let mut cut = target.get(..end).unwrap_or(target).to_owned();
-            cut.push('…');
-            cut
-        }
-    }
-}
-
-/// Puts a failed engine call into the caller's words.
-fn refusal(error: &docker::Error) -> Refusal {
-    let text = chain(error);
-    if error.is_no_space() {
-        Refusal::NoSpace(text)
-    } else if error.status().is_some() {
-        Refusal::EngineFailed(text)
-    } else {
-        Refusal::EngineUnavailable(text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,13 +230,5 @@ mod tests {
         assert_eq!(told.exit_code, Some(START_FAILED));
         assert_eq!(told.reason.as_deref(), Some("start_failed"));
         assert!(told.output.contains("131072"), "{}", told.output);
-    }
-
-    #[test]
-    fn a_long_target_is_cut_at_200_characters_whatever_their_bytes() {
-        assert_eq!(shortened(&"x".repeat(200)).chars().count(), 200);
-        let cut = shortened(&"é".repeat(500));
-        assert_eq!(cut.chars().count(), 201);
-        assert!(cut.ends_with('…'));
     }
 }

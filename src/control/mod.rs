@@ -4,10 +4,12 @@
 //! is wanted, has the controller nudged, and waits on a ticket. Commands on a
 //! running session go straight to its sandbox, under a lease.
 
+mod attended;
 mod close;
 mod describe;
 mod doctor;
 mod drift;
+mod errand;
 mod exec;
 mod holds;
 mod live;
@@ -17,6 +19,7 @@ pub mod request;
 mod roll;
 mod run;
 pub mod runs;
+mod shown;
 mod slots;
 pub mod terminals;
 #[cfg(test)]
@@ -33,6 +36,7 @@ use crate::activity::Leases;
 use crate::id::SessionId;
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{Books, EngineHealth, Epoch, Host, Outcome, Tickets, Work};
+use crate::sandbox::commands::Runner;
 use crate::sandbox::reach::Reacher;
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
@@ -62,6 +66,10 @@ struct Inner {
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
     slots: slots::Slots,
+    /// Runs commands.
+    runner: Runner,
+    /// The commands that somebody waits for.
+    attended: attended::Attended,
     /// Told resets, and counts for the health route.
     roll: roll::Roll,
     drift: drift::Drift,
@@ -96,7 +104,13 @@ pub struct Loop {
 impl Control {
     /// Puts the parts together; starts nothing.
     pub fn new(policy: Current, keys: Keys, books: Books, loop_: Loop, place: Place) -> Self {
+        let Host {
+            engine, cgroups, ..
+        } = &place.host;
+        let runner = Runner::new(engine.clone(), place.reacher.clone(), cgroups.clone());
         Self(Arc::new(Inner {
+            runner,
+            attended: attended::Attended::default(),
             policy,
             keys,
             books,
@@ -144,6 +158,7 @@ impl Control {
         self.0.loop_.leases.retain(open);
         self.0.roll.retain(open);
         self.0.drift.retain(open);
+        self.0.attended.prune(Instant::now(), open);
         let store = &self.0.books.store;
         let containers: BTreeSet<String> = store
             .records()

@@ -1,69 +1,137 @@
-//! Runs a shell command in a running container and waits for how it ends.
+//! Runs a command in a sandbox, by whichever way there is, and waits for how it ends.
 //!
-//! The engine's exec carries it: output is bounded while it streams, and a
-//! command past its deadline is killed with everything it started. An ending
-//! that nobody saw is unknown, and never an exit code.
+//! Output is bounded while it streams, and a command past its deadline is killed with
+//! everything it started. An ending that nobody saw is unknown, and never an exit code.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::host::{self, Reach};
-use super::killing::{kill_from_host, sweep};
+use super::by_agent::{self, Leftover};
+use super::by_engine;
+use super::reach::{Reacher, Way};
+use crate::cgroup::Cgroups;
 use crate::docker;
 use crate::docker::Engine;
-use crate::docker::exec::{ExecBody, ExecCreated, ExecId, ExecStream};
-use crate::docker::inspect::State;
-use crate::docker::spec::Env;
-use crate::id::RunId;
+use crate::id::{RunId, SessionId};
 
-/// Bytes of output that are kept; what comes after is read and dropped.
-pub const OUTPUT_BYTES_MAX: usize = 100_000;
-/// Runs the shell command `$1` with both its streams in one pipe: through two, the
-/// engine would pass them on in any order.
-const MERGED: &str = r#"exec /bin/sh -c "$1" 2>&1"#;
 /// The variable that marks every process of a run.
-pub const COOKIE: &str = "SANDBOXD_RUN";
-/// How long a command has between the request to end and its kill.
-pub(super) const GRACE: Duration = Duration::from_secs(2);
-/// How long the end of the output is waited for after a kill.
-const KILLED_WAIT: Duration = Duration::from_millis(500);
-/// How long the engine may take to know an exit code after the output ended.
-const EXIT_CODE_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The first rest between two questions for the exit code; it doubles.
-const EXIT_CODE_POLL: Duration = Duration::from_millis(10);
-/// How long a command may take that only shows that its container goes on.
-const PROBE_WAIT_MAX: Duration = Duration::from_secs(3);
-/// How long the engine may take to know that a container ended.
-const END_WAIT_MAX: Duration = Duration::from_secs(1);
-/// The rest between two looks at a container that may have ended.
-const END_POLL: Duration = Duration::from_millis(50);
+pub const COOKIE: &str = crate::agent::protocol::COOKIE;
+/// Bytes that are shown of each stream of a command that was ended for its time or its
+/// output.
+pub const HEAD_BYTES_MAX: usize = 65_536;
+/// The exit code of what could not be started, as a shell has it.
+pub const START_FAILED: i64 = 126;
+/// The exit code of what was ended by SIGKILL.
+pub(super) const KILLED: i64 = 137;
+/// The exit code of what was ended by SIGTERM.
+pub const TERMINATED: i64 = 143;
+/// The exit codes above this one may tell of a signal.
+pub(super) const SIGNALS: i64 = 128;
+/// Commands at once that hold more than [`LARGE_OUTPUT_BYTES`] of output; the others
+/// wait, with their output in the sandbox.
+pub const LARGE_OUTPUTS_MAX: usize = 8;
+/// Bytes of output that any command may have in memory.
+pub const LARGE_OUTPUT_BYTES: usize = 1 << 20;
 
-/// A shell command to run.
+/// Runs commands in sandboxes; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Shell<'c> {
-    /// The engine's id of the container.
-    pub container: &'c str,
-    /// The text for `sh -c`.
-    pub command: &'c str,
-    /// The cookie of this run.
+pub struct Runner {
+    pub(super) engine: Engine,
+    pub(super) reacher: Reacher,
+    cgroups: Cgroups,
+    /// Room for output of more than [`LARGE_OUTPUT_BYTES`].
+    large: Arc<Semaphore>,
+}
+
+/// A command to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Command<'c> {
+    /// In which container.
+    pub place: Place<'c>,
+    /// What is run, and how.
+    pub task: &'c Task,
+    /// Its id, and the cookie of its processes.
     pub run: &'c RunId,
+    /// Tells this request from another one under the same id.
+    pub digest: &'c str,
     /// When it is killed.
     pub deadline: Instant,
 }
 
-/// What a command printed and how it ended.
+/// Where a command is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'c> {
+    /// The session.
+    pub session: &'c SessionId,
+    /// The engine's id of its container.
+    pub container: &'c str,
+    /// The directory to which others are relative.
+    pub work_dir: &'c str,
+}
+
+/// What is run, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// What is run.
+    pub program: Program,
+    /// Variables over those of the sandbox.
+    pub env: BTreeMap<String, String>,
+    /// Where it begins; relative to the work directory.
+    pub cwd: Option<String>,
+    /// Its user; the sandbox's where `None`.
+    pub user: Option<String>,
+    /// What it reads; nothing where `None`.
+    pub stdin: Option<String>,
+    /// What becomes of its output.
+    pub output: Output,
+}
+
+/// What is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// A program and its arguments, passed literally.
+    Argv(Vec<String>),
+    /// The text for `/bin/sh -c`.
+    Shell(String),
+}
+
+/// What becomes of a command's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Both streams become one, of which the first so many bytes are kept.
+    Merged {
+        /// Bytes; what comes after is read and dropped.
+        first: usize,
+    },
+    /// The streams stay apart, and all is kept.
+    Split {
+        /// Bytes of both together; the command is ended when it writes more.
+        limit: u64,
+    },
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
 pub struct Ran {
-    /// The first [`OUTPUT_BYTES_MAX`] bytes of both streams, in order of arrival.
-    pub output: Vec<u8>,
+    /// Standard output; of merged streams, both.
+    pub stdout: Vec<u8>,
+    /// Standard error; empty where the streams are merged.
+    pub stderr: Vec<u8>,
     /// Whether there was more.
     pub truncated: bool,
     /// How it ended.
     pub ending: Ending,
+    /// Whether the sandbox was refused processes meanwhile, at its ceiling of them.
+    pub short_of_processes: bool,
+    /// What the agent still keeps of it.
+    pub leftover: Option<Leftover>,
+    /// Held for as long as a large output is.
+    pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 /// How a command ended.
@@ -71,245 +139,253 @@ pub struct Ran {
 pub enum Ending {
     /// By itself, with this code.
     Exited(i64),
+    /// The kernel killed it, or what it waited for, for want of memory; with this code.
+    OutOfMemory(i64),
     /// It never began: the program could not be started, for the reason in the output.
     StartFailed(i64),
     /// It was killed at its deadline.
     TimedOut,
+    /// It was ended since it wrote more than it may.
+    OutputLimit,
+    /// It was ended on request, with this code.
+    Stopped(i64),
+    /// A signal on request ended it, with this code.
+    Signalled(i64),
     /// It was killed since nobody waits for it any more.
     CallerGone,
-    /// Nobody saw it, for this reason.
-    Unknown(String),
+    /// Nobody saw it.
+    Unknown(Loss),
 }
 
-/// Why a command was not run.
+/// Why nobody saw how a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its container ended under it.
+    ContainerLost,
+    /// The agent does not answer any more, and its container goes on.
+    AgentLost,
+    /// The engine went away under it.
+    EngineLost,
+    /// The engine started anew, and knows it no more.
+    EngineRestarted,
+    /// The engine did not say in time.
+    ExitCodeUnknown,
+}
+
+impl Loss {
+    /// Returns the stable word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ContainerLost => "container_lost",
+            Self::AgentLost => "agent_lost",
+            Self::EngineLost => "engine_lost",
+            Self::EngineRestarted => "engine_restarted",
+            Self::ExitCodeUnknown => "exit_code_unknown",
+        }
+    }
+}
+
+/// Why a command was not run. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRun {
-    /// The container is not running, so nothing happened.
+    /// The container is not running.
     #[error("the container is not running")]
     ContainerDown,
-    /// The engine did not take it. Nothing was started.
+    /// No way to the sandbox was found in time.
+    #[error("the sandbox could not be reached in time")]
+    Late,
+    /// The id was used for another request.
+    #[error("the id was used for another request")]
+    Conflict,
+    /// The run of that id is over, and its output not kept any more.
+    #[error("the run is over")]
+    Over,
+    /// The agent did not take it, in its words.
+    #[error("the agent refused: {0}")]
+    Agent(String),
+    /// The engine did not take it.
     #[error(transparent)]
     Engine(#[from] docker::Error),
 }
 
-/// Output as it is kept, with a bound.
-#[derive(Debug, Default)]
-struct Kept {
-    bytes: Vec<u8>,
-    truncated: bool,
+/// Asks a command to end before its time; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Halt {
+    gone: CancellationToken,
+    stop: CancellationToken,
 }
 
-impl Kept {
-    fn push(&mut self, piece: &[u8]) {
-        let room = OUTPUT_BYTES_MAX - self.bytes.len();
-        let fits = piece.get(..room.min(piece.len())).unwrap_or_default();
-        self.bytes.extend_from_slice(fits);
-        self.truncated |= fits.len() < piece.len();
-    }
+/// Why a command is asked to end before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Nobody waits for it any more.
+    CallerGone,
+    /// Somebody asked for it.
+    Stopped,
 }
 
-/// Runs a command until it ends, its deadline passes, or `gone` says that nobody
-/// waits for it.
-///
-/// # Errors
-/// Only where the command certainly did not start; afterwards every outcome is
-/// an [`Ending`].
-pub async fn run_shell(
-    engine: &Engine,
-    shell: Shell<'_>,
-    gone: &CancellationToken,
-) -> Result<Ran, NotRun> {
-    let body = ExecBody {
-        argv: ["/bin/sh", "-c", MERGED, "/bin/sh", shell.command]
-            .map(str::to_owned)
-            .to_vec(),
-        env: Env::from_iter([(COOKIE, shell.run.as_str())]),
-        working_dir: None,
-        user: None,
-    };
-    let created = engine.exec_create(shell.container, &body).await;
-    // As large as the command: it need not lie here while that runs.
-    drop(body);
-    let exec = match created? {
-        ExecCreated::New(exec) => exec,
-        ExecCreated::NotRunning(_) | ExecCreated::Gone => return Err(NotRun::ContainerDown),
-    };
-    if gone.is_cancelled() {
-        return Ok(Ran {
-            output: Vec::new(),
-            truncated: false,
-            ending: Ending::CallerGone,
-        });
+impl Halt {
+    /// Has it end since nobody waits for it any more.
+    pub fn leave(&self) {
+        self.gone.cancel();
     }
-    let mut stream = match engine.exec_start(&exec).await {
-        Ok(stream) => stream,
-        // Nothing runs in a container that had stopped by then.
-        Err(error) if matches!(error.status(), Some(404 | 409)) => {
-            return Err(NotRun::ContainerDown);
-        }
-        Err(error) if error.is_unreachable() => return Err(error.into()),
-        Err(error) => {
-            return Ok(Ran {
-                output: Vec::new(),
-                truncated: false,
-                ending: Ending::Unknown(lost(&error)),
-            });
-        }
-    };
-    let mut kept = Kept::default();
-    let end = tokio::select! {
-        () = gone.cancelled() => Err(Ending::CallerGone),
-        end = timeout_at(shell.deadline, drain(&mut stream, &mut kept)) => {
-            end.map_err(|_| Ending::TimedOut)
-        }
-    };
-    let ending = match end {
-        Ok(Ok(())) => exit_of(engine, &exec).await,
-        Ok(Err(error)) => Ending::Unknown(lost(&error)),
-        Err(killed) => {
-            kill(engine, &shell, &exec, &mut stream, &mut kept).await;
-            killed
-        }
-    };
-    if matches!(ending, Ending::Unknown(_)) {
-        end_lost(engine, &shell).await;
-    }
-    Ok(Ran {
-        output: kept.bytes,
-        truncated: kept.truncated,
-        ending,
-    })
-}
 
-/// Reads output until it ends. Dropping the future loses none of what was kept.
-async fn drain(stream: &mut ExecStream, kept: &mut Kept) -> Result<(), docker::Error> {
-    while let Some(frame) = stream.next().await? {
-        kept.push(&frame.data);
+    /// Has it end on request.
+    pub fn stop(&self) {
+        self.stop.cancel();
     }
-    Ok(())
-}
 
-/// Ends what is left of a command whose ending nobody saw, as nobody reads it or
-/// waits for it any more: a container may outlive its engine.
-async fn end_lost(engine: &Engine, shell: &Shell<'_>) {
-    match host::sweep(shell.container, shell.run).await {
-        Reach::Seen => {}
-        Reach::Unseen => sweep(engine, shell.container, shell.run).await,
-    }
-}
-
-/// Ends everything that carries the run's cookie, and keeps what it prints on its way out.
-async fn kill(
-    engine: &Engine,
-    shell: &Shell<'_>,
-    exec: &ExecId,
-    stream: &mut ExecStream,
-    kept: &mut Kept,
-) {
-    let swept = Notify::new();
-    let sweeping = async {
-        match host::sweep(shell.container, shell.run).await {
-            Reach::Seen => {}
-            Reach::Unseen => sweep(engine, shell.container, shell.run).await,
+    /// Returns why it is asked to end, where it is.
+    pub fn is_asked(&self) -> Option<Why> {
+        match (self.stop.is_cancelled(), self.gone.is_cancelled()) {
+            (true, _) => Some(Why::Stopped),
+            (false, true) => Some(Why::CallerGone),
+            (false, false) => None,
         }
-        swept.notify_one();
-    };
-    let draining = async {
-        let killed = async {
-            swept.notified().await;
-            sleep(KILLED_WAIT).await;
-        };
+    }
+
+    /// Waits until it is asked to end.
+    pub async fn asked(&self) -> Why {
         tokio::select! {
-            // The stream's failure is its end as well.
-            Ok(()) | Err(_) = drain(stream, kept) => true,
-            () = killed => false,
+            biased;
+            () = self.stop.cancelled() => Why::Stopped,
+            () = self.gone.cancelled() => Why::CallerGone,
         }
-    };
-    let ((), ended) = tokio::join!(sweeping, draining);
-    if ended {
-        return;
     }
-    match engine.exec_inspect(exec).await {
-        Ok(Some(state)) if state.running => {
-            kill_from_host(shell.container, state.pid);
-            if timeout(KILLED_WAIT, drain(stream, kept)).await.is_err() {
-                debug!(run = %shell.run, "output is still open after the kill");
+}
+
+impl Why {
+    /// Returns the ending of a command that was ended for it, with this code.
+    pub(super) const fn ending(self, code: i64) -> Ending {
+        match self {
+            Self::CallerGone => Ending::CallerGone,
+            Self::Stopped => Ending::Stopped(code),
+        }
+    }
+}
+
+impl Ran {
+    /// A command of which nothing was seen but its ending.
+    pub fn silent(ending: Ending) -> Self {
+        Self {
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            truncated: false,
+            ending,
+            short_of_processes: false,
+            leftover: None,
+            room: None,
+        }
+    }
+
+    /// A command that could not be started, for the reason in these words.
+    pub(super) fn unstarted(output: Output, code: i64, words: impl Into<Vec<u8>>) -> Self {
+        let mut ran = Self::silent(Ending::StartFailed(code));
+        match output {
+            Output::Merged { .. } => ran.stdout = words.into(),
+            Output::Split { .. } => ran.stderr = words.into(),
+        }
+        ran
+    }
+}
+
+/// What the kernel has refused a container so far, where that can be seen.
+struct Strain {
+    oom_kills: Option<u64>,
+    pids_refused: Option<u64>,
+}
+
+impl Runner {
+    /// Makes a runner for the sandboxes of one engine.
+    pub fn new(engine: Engine, reacher: Reacher, cgroups: Cgroups) -> Self {
+        Self {
+            engine,
+            reacher,
+            cgroups,
+            large: Arc::new(Semaphore::new(LARGE_OUTPUTS_MAX)),
+        }
+    }
+
+    /// Runs a command until it ends, its deadline passes, or it is asked to end.
+    ///
+    /// # Errors
+    /// Only where the command certainly did not start; afterwards every outcome is
+    /// an [`Ending`].
+    pub async fn run(&self, command: &Command<'_>, halt: &Halt) -> Result<Ran, NotRun> {
+        let container = command.place.container;
+        let before = self.strain(container);
+        let way = tokio::select! {
+            biased;
+            // Nothing is started for a caller that has left.
+            why = halt.asked() => return Ok(Ran::silent(why.ending(TERMINATED))),
+            way = self.way(command.place, command.deadline) => way?,
+        };
+        let mut ran = match way {
+            Way::Agent(connection) => by_agent::run(self, connection, command, halt).await?,
+            Way::Engine => by_engine::run(self, command, halt).await?,
+        };
+        if ran.ending != Ending::Exited(0) {
+            let after = self.strain(container);
+            ran.short_of_processes = has_risen(before.pids_refused, after.pids_refused);
+            if ran.ending == Ending::Exited(KILLED) && has_risen(before.oom_kills, after.oom_kills)
+            {
+                ran.ending = Ending::OutOfMemory(KILLED);
             }
         }
-        Ok(_) | Err(_) => {}
+        Ok(ran)
     }
-}
 
-/// Asks for the exit code of an exec whose output has ended.
-///
-/// The end of the output proves nothing: an engine that dies ends it as well.
-async fn exit_of(engine: &Engine, exec: &ExecId) -> Ending {
-    let give_up = Instant::now() + EXIT_CODE_WAIT_MAX;
-    let mut rest = EXIT_CODE_POLL;
-    loop {
-        match engine.exec_inspect(exec).await {
-            Ok(Some(state)) => match (state.running, state.exit_code, state.pid) {
-                (false, Some(code @ (126 | 127)), None) => return Ending::StartFailed(code),
-                (false, Some(code), _) => return Ending::Exited(code),
-                (true, _, _) | (false, None, _) => {}
-            },
-            Ok(None) => return Ending::Unknown("engine_restarted".to_owned()),
-            Err(error) => return Ending::Unknown(lost(&error)),
-        }
-        if give_up < Instant::now() {
-            return Ending::Unknown("exit_code_unknown".to_owned());
-        }
-        sleep(rest).await;
-        rest *= 2;
-    }
-}
-
-/// Tells whether a container goes on after a command in it ended by a kill.
-///
-/// The kernel kills what is in a container when its first process ends, and the
-/// engine learns of the command's end before it learns of the container's. So its
-/// word that the container runs proves nothing yet; a further command that runs
-/// does.
-pub async fn goes_on(engine: &Engine, container: &str) -> bool {
-    let body = ExecBody {
-        argv: ["/bin/sh", "-c", ":"].map(str::to_owned).to_vec(),
-        ..ExecBody::default()
-    };
-    let ran = async {
-        let ExecCreated::New(exec) = engine.exec_create(container, &body).await? else {
-            return Ok(false);
+    /// Stops a command that is none of ours to wait for, where there is one; tries no
+    /// longer than to the deadline.
+    pub async fn stop(&self, place: Place<'_>, run: &RunId, deadline: Instant) {
+        let stopped = async {
+            match self.way(place, deadline).await {
+                Ok(Way::Agent(connection)) => match connection.stop(run).await {
+                    Ok(()) => {}
+                    Err(error) => debug!(%run, %error, "a run was not stopped"),
+                },
+                Ok(Way::Engine) => by_engine::end_processes(self, place.container, run).await,
+                // Nothing runs there, or nothing is known to.
+                Err(_) => {}
+            }
         };
-        let mut stream = engine.exec_start(&exec).await?;
-        drain(&mut stream, &mut Kept::default()).await?;
-        Ok::<_, docker::Error>(exit_of(engine, &exec).await == Ending::Exited(0))
-    };
-    // The shell is the sandbox's own, and may never end.
-    if matches!(timeout(PROBE_WAIT_MAX, ran).await, Ok(Ok(true))) {
-        return true;
-    }
-    // It may be short of processes instead, so its end has to be told as well.
-    let give_up = Instant::now() + END_WAIT_MAX;
-    while Instant::now() < give_up {
-        match engine.inspect(container).await {
-            Ok(Some(seen)) => match seen.state {
-                State::Running | State::Paused => sleep(END_POLL).await,
-                State::Created
-                | State::Restarting
-                | State::Removing
-                | State::Exited
-                | State::Dead => return false,
-            },
-            Ok(None) => return false,
-            // Nobody knows, and what was seen of the command is all there is.
-            Err(_) => return true,
+        if timeout_at(deadline, stopped).await.is_err() {
+            debug!(%run, "a run was not stopped in time");
         }
     }
-    true
+
+    /// Finds the way to a sandbox, by the deadline.
+    async fn way(&self, place: Place<'_>, deadline: Instant) -> Result<Way, NotRun> {
+        let Place {
+            session, container, ..
+        } = place;
+        tokio::select! {
+            biased;
+            way = self.reacher.way(session, container, deadline) => {
+                way.map_err(|_| NotRun::Late)
+            }
+            // Nobody answers in a container that ended unseen.
+            () = self.ended(container) => Err(NotRun::ContainerDown),
+        }
+    }
+
+    /// Waits for room for a large output.
+    pub(super) async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        Arc::clone(&self.large).acquire_owned().await.ok()
+    }
+
+    fn strain(&self, container: &str) -> Strain {
+        Strain {
+            oom_kills: self.cgroups.oom_kills(container),
+            pids_refused: self.cgroups.pids_refused(container),
+        }
+    }
 }
 
-fn lost(error: &docker::Error) -> String {
-    debug!(%error, "an exec was lost");
-    "engine_lost".to_owned()
+/// Whether a count is known to have risen.
+fn has_risen(before: Option<u64>, after: Option<u64>) -> bool {
+    matches!((before, after), (Some(before), Some(after)) if before < after)
 }
 
 #[cfg(test)]
@@ -317,12 +393,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_the_bound_is_whole_and_one_byte_more_is_not() {
-        let mut kept = Kept::default();
-        kept.push(&vec![b'a'; OUTPUT_BYTES_MAX]);
-        assert!(!kept.truncated);
-        kept.push(b"b");
-        assert!(kept.truncated);
-        assert_eq!(kept.bytes.len(), OUTPUT_BYTES_MAX);
+    fn a_count_that_is_not_seen_has_not_risen() {
+        assert!(has_risen(Some(1), Some(2)));
+        for (before, after) in [
+            (None, Some(2)),
+            (Some(2), None),
+            (Some(2), Some(2)),
+            (Some(2), Some(0)),
+        ] {
+            assert!(!has_risen(before, after), "{before:?} {after:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stop_is_told_from_a_caller_that_left_even_where_both_are() {
+        let halt = Halt::default();
+        halt.leave();
+        assert_eq!(halt.asked().await, Why::CallerGone);
+        halt.stop();
+        assert_eq!(halt.asked().await, Why::Stopped);
     }
 }

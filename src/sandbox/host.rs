@@ -12,11 +12,15 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{Instant, sleep};
 
-use super::commands::{COOKIE, GRACE};
+use super::commands::COOKIE;
 use crate::id::RunId;
 
+/// How long a command has between the request to end and its kill.
+const GRACE: Duration = Duration::from_secs(2);
 /// The rest between two looks at what is left of a run.
 const POLL: Duration = Duration::from_millis(50);
+/// The rest between two kills of what is left.
+const KILL_POLL: Duration = Duration::from_millis(10);
 /// How often what is left is killed: what forks during one kill is met by the next.
 const KILLS_MAX: usize = 20;
 
@@ -46,14 +50,7 @@ enum Hidden {
 
 /// Ends every process of a run, and what shares a group with one: asks, waits, kills.
 pub(super) async fn sweep(container: &str, run: &RunId) -> Reach {
-    let signal = async |signal| {
-        let (container, cookie) = (container.to_owned(), format!("{COOKIE}={run}"));
-        let act = move || signal_run(&container, &cookie, signal);
-        match tokio::task::spawn_blocking(act).await {
-            Ok(found) => found,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        }
-    };
+    let signal = async |signal| look_at_run(container, run, signal).await;
     let Some(mut left) = signal(Some(Signal::TERM)).await else {
         return Reach::Unseen;
     };
@@ -63,24 +60,37 @@ pub(super) async fn sweep(container: &str, run: &RunId) -> Reach {
         sleep(POLL).await;
         left = signal(None).await.unwrap_or(left);
     }
+    if left == 0 {
+        return Reach::Seen;
+    }
+    kill_left(container, run).await
+}
+
+/// Kills what is left of a run that was given its time to end: one look where nothing is.
+pub(super) async fn kill_left(container: &str, run: &RunId) -> Reach {
     for _ in 0..KILLS_MAX {
-        if left == 0 {
-            return Reach::Seen;
-        }
-        match signal(Some(Signal::KILL)).await {
-            Some(still) => left = still,
+        match look_at_run(container, run, Some(Signal::KILL)).await {
+            Some(0) => return Reach::Seen,
+            // Killing takes the kernel a moment.
+            Some(_) => sleep(KILL_POLL).await,
             None => sleep(POLL).await,
         }
     }
-    if left == 0 {
-        Reach::Seen
-    } else {
-        Reach::Unseen
+    Reach::Unseen
+}
+
+/// Signals the processes of a run, if a signal is given, and counts them; `None` where
+/// the container's processes cannot be seen.
+async fn look_at_run(container: &str, run: &RunId, signal: Option<Signal>) -> Option<usize> {
+    let (container, cookie) = (container.to_owned(), format!("{COOKIE}={run}"));
+    let act = move || signal_run(&container, &cookie, signal);
+    match tokio::task::spawn_blocking(act).await {
+        Ok(found) => found,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
 }
 
-/// Signals the processes of a run, if a signal is given, and counts them; `None`
-/// where the container's processes cannot be seen.
+/// Does so; blocks for a look at every process of the host.
 fn signal_run(container: &str, cookie: &str, signal: Option<Signal>) -> Option<usize> {
     let processes = processes(container, cookie)?;
     let groups: BTreeSet<i32> = processes

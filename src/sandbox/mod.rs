@@ -1,7 +1,11 @@
 //! Runs things in a live sandbox and samples what it uses.
 
+mod alive;
+mod by_agent;
+mod by_engine;
 pub mod commands;
 mod host;
+mod kept;
 mod killing;
 pub mod reach;
 pub mod usage;

@@ -30,6 +30,8 @@ pub enum Fact {
     Failed,
     /// Its container ran out of memory.
     Oom,
+    /// It was refused processes, at its ceiling of them.
+    PidsRefused,
     /// Processes are left of a container that the engine has lost.
     Ghost,
     /// They were ended.
@@ -51,6 +53,7 @@ impl Fact {
             Self::Purged => "purged",
             Self::Failed => "failed",
             Self::Oom => "oom",
+            Self::PidsRefused => "pids_refused",
             Self::Ghost => "ghost",
             Self::GhostEnded => "ghost_ended",
         }
@@ -66,7 +69,7 @@ impl Fact {
             at,
             op: self.as_str().to_owned(),
             target: spec.id.to_string(),
-            ok: !matches!(self, Self::Failed | Self::Ghost),
+            ok: !matches!(self, Self::Failed | Self::PidsRefused | Self::Ghost),
             detail: reason.map_or_else(String::new, |reason| reason.as_str().to_owned()),
             duration_us: 0,
             request_id: None,
