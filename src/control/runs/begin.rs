@@ -14,13 +14,12 @@ use crate::agent::connection::{Connection, Error, Started};
 use crate::agent::protocol::message::{
     self, Attended, Keep, Size, Start as Asked, Stdin, Streams as Writes, What, Why,
 };
+use crate::control::errand::may_run_as;
 use crate::control::live::Live;
 use crate::control::request::{Input, Overflow, Program, Start, Streams};
 use crate::control::{Control, Refusal, unwritten};
 use crate::id::{RunId, SessionId};
-use crate::policy::Users;
 use crate::sandbox::reach::{Late, Way};
-use crate::session::record::Record;
 use crate::store::{Batch, CommitError, Conflict, ExpectRun, RunFound, StoredRun, TtySize};
 
 /// How long an agent is waited for once its container runs.
@@ -62,7 +61,7 @@ impl Control {
         let record = self
             .open_record(id)
             .ok_or_else(|| Refusal::NoSession(id.clone()))?;
-        may_choose(&record, start.options.user.as_deref())?;
+        may_run_as(&record, &start.options)?;
         let errand = self.errand(id, start, tty);
         let control = self.clone();
         let task = self
@@ -263,14 +262,6 @@ impl Control {
             // A run that ends before it has read everything wants no more.
             drop(connection.input(&run, input.as_bytes(), true).await);
         });
-    }
-}
-
-/// Refuses a user where the runtime does not let callers choose.
-fn may_choose(record: &Record, user: Option<&str>) -> Result<(), Refusal> {
-    match (user, record.spec.runtime.users) {
-        (None, _) | (Some(_), Users::Any) => Ok(()),
-        (Some(_), Users::Own) => Err(Refusal::UserNotAllowed(record.spec.alias.to_string())),
     }
 }
 

@@ -124,7 +124,7 @@ impl Control {
     /// Watches over a run until it ends, unless somebody does already.
     pub(super) fn watch(&self, id: &SessionId, stored: &StoredRun, slot: Option<Slot>) {
         let place = (id.clone(), stored.run_id.clone());
-        let memory = oom_kills(self, &stored.container);
+        let memory = self.0.host.cgroups.oom_kills(&stored.container);
         {
             let mut under_way = self.0.runs.under_way();
             if under_way.watched.contains_key(&place) {
@@ -144,7 +144,7 @@ impl Control {
     pub(super) fn has_run_out_of_memory(&self, id: &SessionId, stored: &StoredRun) -> bool {
         let place = (id.clone(), stored.run_id.clone());
         let before = self.0.runs.under_way().watched.get(&place).copied();
-        let now = oom_kills(self, &stored.container);
+        let now = self.0.host.cgroups.oom_kills(&stored.container);
         before
             .flatten()
             .zip(now)
@@ -241,9 +241,4 @@ impl Drop for Watched {
         let runs = &self.control.0.runs;
         runs.under_way().watched.remove(&self.place);
     }
-}
-
-fn oom_kills(control: &Control, container: &str) -> Option<u64> {
-    let _ = (control, container);
-    None
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::agent::protocol::message;
+use crate::control::shown::{joined, shortened};
 use crate::session::record::Event;
 use crate::store::{RunCause, RunEnded, StoredRun};
 use crate::wire::runs::Run;
 
-/// Characters of a target; what is longer is cut and ends in `…`.
-const TARGET_CHARS_MAX: usize = 200;
 /// What a shell adds to the number of a signal that ended a program.
 const SIGNAL_BASE: i64 = 128;
 
@@ -126,30 +125,7 @@ pub(super) fn how_it_ended(ended: &RunEnded) -> String {
 pub(super) fn target(what: &message::What) -> String {
     match what {
         message::What::Shell(text) => shortened(text),
-        message::What::Argv(argv) => {
-            let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
-            shortened(&words.join(" "))
-        }
-    }
-}
-
-/// Quotes a word for a shell where it needs it, as Python's `shlex.quote` does.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\"'\"'"))
-}
-
-fn shortened(target: &str) -> String {
-    match target.char_indices().nth(TARGET_CHARS_MAX) {
-        None => target.to_owned(),
-        Some((end, _)) => {
-            let mut cut = target.get(..end).unwrap_or(target).to_owned();
-            cut.push('…');
-            cut
-        }
+        message::What::Argv(argv) => shortened(&joined(argv)),
     }
 }
 
@@ -158,7 +134,7 @@ mod tests {
     use super::super::fate::tests::{end, known, stored};
     use super::super::fate::{Fate, Memory, Seen, what_became_of};
     use super::*;
-    use crate::agent::protocol::message::{Cause, What};
+    use crate::agent::protocol::message::Cause;
     use crate::clock::Timestamp;
 
     fn over(seen: Seen<'_>) -> StoredRun {
@@ -271,15 +247,5 @@ mod tests {
         );
         let unheard = described(&stored(), None);
         assert_eq!((unheard.first_seq, unheard.next_seq), (0, 0));
-    }
-
-    #[test]
-    fn a_target_reads_as_it_would_be_typed() {
-        let argv = |words: &[&str]| What::Argv(words.iter().map(|&w| w.to_owned()).collect());
-        assert_eq!(target(&argv(&["ls", "-l", "/a b", ""])), "ls -l '/a b' ''");
-        assert_eq!(target(&argv(&["echo", "it's"])), r#"echo 'it'"'"'s'"#);
-        assert_eq!(target(&What::Shell("a; b".to_owned())), "a; b");
-        let cut = target(&What::Shell("é".repeat(500)));
-        assert_eq!(cut.chars().count(), 201);
     }
 }
