@@ -161,6 +161,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     tasks.start_controller(controller);
     tasks.follow_engine(&passes, &health, &config.operation);
     tasks.keep_last_uses(store.clone(), leases, control.clone());
+    tasks.adopt_runs(control.clone());
     tasks.watch_store(store.clone());
     tasks.feed_watchdog(pulse, clock);
     prewarm(&config, &passes.work);

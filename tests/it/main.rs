@@ -34,6 +34,7 @@ mod ownership;
 mod reach;
 mod regressions;
 mod reported;
+mod runs_background;
 mod runs_foreground;
 mod sessions;
 mod size;

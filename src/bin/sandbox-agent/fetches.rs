@@ -60,12 +60,16 @@ impl Waiting {
             Wait::No => true,
             Wait::Some => 0 < self.weight || cursor.gap.is_some(),
             Wait::End => self.bytes_max <= self.weight || (room == 0 && 0 < self.weight),
+            Wait::Over => false,
         };
         is_there.then_some(cursor)
     }
 
     /// Marks what this reader has already.
     pub(crate) fn mark(&self, run: &mut Run) {
+        if self.wait == Wait::Over {
+            return;
+        }
         let cursor = run.tape.ring.cursor(self.from, self.filter);
         run.tape.seen(cursor.seq);
     }
@@ -78,10 +82,14 @@ impl Waiting {
         now: Moment,
         link: &mut Link,
     ) -> Result<(), Broken> {
-        let mut packer = Packer::begin(link.out(), self.asker.ask, cursor.gap);
+        let alone = self.wait == Wait::Over;
+        let gap = cursor.gap.filter(|_| !alone);
+        let mut packer = Packer::begin(link.out(), self.asker.ask, gap);
         let ring = &run.tape.ring;
-        let after = ring.pack(cursor, self.filter, self.bytes_max, &mut packer);
-        let is_whole = run.is_over() && after == ring.next_seq();
+        let is_whole = alone || {
+            let after = ring.pack(cursor, self.filter, self.bytes_max, &mut packer);
+            run.is_over() && after == ring.next_seq()
+        };
         let end = is_whole.then(|| serde_json::to_vec(&run.describe(now)));
         let end = end.transpose().map_err(|_| Broken)?;
         Ok(packer.finish(end.as_deref())?)
