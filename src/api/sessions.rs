@@ -11,8 +11,10 @@ use crate::api::edge::request_id;
 use crate::api::error::Failure;
 use crate::api::routes::{Param, ParamKind};
 use crate::api::validate::{self, Form};
-use crate::api::{query, reply};
-use crate::control::request::{Attach, COMMAND_BYTES_MAX, Events, Exec, List, Open, Sampling};
+use crate::api::{command, query, reply};
+use crate::control::request::{
+    Attach, COMMAND_BYTES_MAX, Events, Exec, Input, List, Open, Sampling,
+};
 use crate::id::RequestId;
 use crate::session::record::Purge;
 
@@ -185,13 +187,20 @@ pub(super) async fn exec(
 
 fn read_exec(body: &JsonText, request_id: RequestId) -> Result<Exec, Failure> {
     let mut form = Form::body(body.parse()?)?;
-    let [command, timeout_seconds] = form.fields(["command", "timeout_seconds"]);
-    let command = form.required(&command, validate::text);
+    let [text, timeout_seconds, stdin] = form.fields(["command", "timeout_seconds", "stdin"]);
+    let how = command::how_fields(&form);
+    let text = form.required(&text, validate::text);
     let timeout_secs = form.optional(&timeout_seconds, validate::positive);
+    let stdin = form.optional(&stdin, validate::text);
+    let stdin = stdin.map_or(Input::Closed, Input::Text);
+    let options = command::options(&mut form, &how, stdin);
     form.finish()?;
+    // By the contract a command that no shell takes is no fault of the request.
+    let is_startable = text.len() <= COMMAND_BYTES_MAX;
+    command::check_size(is_startable.then_some(text.as_str()), &options)?;
     Ok(Exec {
-        command,
-        options: crate::control::request::Options::default(),
+        command: text,
+        options,
         timeout: timeout_secs.map(Duration::from_secs),
         request_id,
     })

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::error::ErrorBody;
+
 /// Asks for a program to be run and waited for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRequest {
@@ -174,4 +176,51 @@ pub struct RunList {
 pub struct SignalRequest {
     /// Its name, with or without `SIG`, or its number.
     pub signal: String,
+}
+
+/// A line of a run's output, or the data of an event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OutputLine {
+    /// What was written.
+    Output(Chunk),
+    /// Records that are not kept any more.
+    Gap {
+        /// Which.
+        gap: Gap,
+    },
+    /// How the run is; nothing follows.
+    End {
+        /// It.
+        end: Run,
+    },
+    /// Why the rest cannot be told now; nothing follows.
+    Error {
+        /// As in the reply of a refused request.
+        error: Box<ErrorBody>,
+    },
+}
+
+/// A record of output.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// Counts the records of a run from 0.
+    pub seq: u64,
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// What was written, where it is UTF-8; a character is never split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// What was written in base64, where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub b64: Option<String>,
+}
+
+/// Records that are not kept any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The first.
+    pub from: u64,
+    /// The first that is kept again.
+    pub to: u64,
 }
