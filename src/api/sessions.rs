@@ -308,6 +308,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_command_takes_variables_a_directory_a_user_and_input() {
+        let read = async |text: &str| read_exec(&body(text).await, RequestId::parse("r").unwrap());
+        let full = r#"{"command":"x","env":{"A":"b"},"cwd":"/tmp","user":"0","stdin":"in"}"#;
+        let options = read(full).await.unwrap().options;
+        assert_eq!(options.env["A"], "b");
+        assert_eq!(options.cwd.as_deref(), Some("/tmp"));
+        assert_eq!(options.user.as_deref(), Some("0"));
+        assert_eq!(options.stdin, Input::Text("in".to_owned()));
+        let plain = read(r#"{"command":"x","cwd":null,"user":null,"stdin":null}"#).await;
+        assert_eq!(
+            plain.unwrap().options,
+            crate::control::request::Options::default()
+        );
+        assert_eq!(
+            faults(read(r#"{"command":"x","env":null,"stdin":true}"#).await),
+            [
+                r#"string_type ["body","stdin"]"#,
+                r#"dict_type ["body","env"]"#
+            ]
+        );
+        // One that no shell takes is answered by how it failed to start.
+        let long = format!(r#"{{"command":"{}"}}"#, "x".repeat(1 << 20));
+        assert!(read(&long).await.is_ok());
+        let fed = format!(r#"{{"command":"cat","stdin":"{}"}}"#, "x".repeat(1 << 20));
+        assert_eq!(read(&fed).await.unwrap_err().status(), 413);
+    }
+
+    #[tokio::test]
     async fn a_body_that_is_no_object_has_no_fields() {
         for text in ["null", "[]", "1", "\"x\""] {
             assert_eq!(
