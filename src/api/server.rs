@@ -297,6 +297,9 @@ fn note(ended: Result<(), tokio::task::JoinError>) {
 }
 
 #[cfg(test)]
+mod streams;
+
+#[cfg(test)]
 mod tests {
     use axum::routing::on;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
