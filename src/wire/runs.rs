@@ -1,7 +1,10 @@
 //! Runs: programs with streams of their own, waited for or in the background.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorBody;
@@ -214,6 +217,17 @@ pub struct Chunk {
     /// What was written in base64, where it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b64: Option<String>,
+}
+
+impl Chunk {
+    /// Returns what was written; nothing where neither form of it can be read.
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        match (&self.data, &self.b64) {
+            (Some(text), _) => Cow::Borrowed(text.as_bytes()),
+            (None, Some(b64)) => Cow::Owned(STANDARD.decode(b64).unwrap_or_default()),
+            (None, None) => Cow::Borrowed(&[]),
+        }
+    }
 }
 
 /// Records that are not kept any more.
