@@ -169,7 +169,7 @@ struct Size {
 
 impl Size {
     fn add(&mut self, text: &str) {
-        let escapes: usize = text.bytes().map(|byte| escape(byte)).sum();
+        let escapes: usize = text.bytes().map(escape).sum();
         self.bytes += text.len();
         // Quotes, and what stands between two texts.
         self.json_bytes += text.len() + escapes + 3;

@@ -155,6 +155,55 @@ mod tests {
     use super::*;
     use crate::api::table::TABLE;
 
+    fn full_run_request() -> crate::wire::runs::RunRequest {
+        crate::wire::runs::RunRequest {
+            cwd: Some(String::new()),
+            user: Some(String::new()),
+            stdin: Some(String::new()),
+            ..Default::default()
+        }
+    }
+
+    fn full_start_request() -> crate::wire::runs::StartRunRequest {
+        crate::wire::runs::StartRunRequest {
+            argv: Some(Vec::new()),
+            command: Some(String::new()),
+            env: [("A".to_owned(), String::new())].into(),
+            cwd: Some(String::new()),
+            user: Some(String::new()),
+            stdin: Some(crate::wire::runs::RunInput::Open),
+            timeout_seconds: Some(1.0),
+            run_id: Some(String::new()),
+            output_limit: Some(1),
+            merge: true,
+            overflow: Some(String::new()),
+        }
+    }
+
+    fn full_run_response() -> crate::wire::runs::RunResponse {
+        crate::wire::runs::RunResponse {
+            reason: Some(String::new()),
+            incarnation: Some(1),
+            reset_reason: Some(String::new()),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_run_is_shown_with_the_fields_that_its_callers_know_in_their_order() {
+        let run = serde_json::to_string(&crate::wire::runs::Run::default()).unwrap();
+        assert_eq!(
+            run,
+            r#"{"run_id":"","state":"","exit_code":null,"signal":null,"reason":null,"started_at":0.0,"ended_at":null,"target":"","stdout_bytes":0,"stderr_bytes":0,"first_seq":0,"next_seq":0,"truncated":false}"#
+        );
+        // What the first clients of the contract know of is there, whatever it is.
+        let waited = serde_json::to_string(&crate::wire::runs::RunResponse::default()).unwrap();
+        assert_eq!(
+            waited,
+            r#"{"stdout":"","stderr":"","exit_code":null,"timed_out":false,"output_limited":false,"output_limit":null}"#
+        );
+    }
+
     fn references(value: &Value, found: &mut BTreeSet<String>) {
         match value {
             Value::Object(members) => {
@@ -242,6 +291,28 @@ mod tests {
         let counts = page.counts;
         let schemas = schemas();
         for (name, sent) in [
+            (
+                "RunRequest",
+                serde_json::to_value(full_run_request()).unwrap(),
+            ),
+            (
+                "StartRunRequest",
+                serde_json::to_value(full_start_request()).unwrap(),
+            ),
+            (
+                "RunResponse",
+                serde_json::to_value(full_run_response()).unwrap(),
+            ),
+            (
+                "Run",
+                serde_json::to_value(crate::wire::runs::Run::default()).unwrap(),
+            ),
+            ("RunList", json!({ "runs": [] })),
+            ("SignalRequest", json!({ "signal": "TERM" })),
+            (
+                "OutputGap",
+                serde_json::to_value(crate::wire::runs::Gap::default()).unwrap(),
+            ),
             ("ServiceHealth", serde_json::to_value(health).unwrap()),
             ("DoctorReport", serde_json::to_value(page).unwrap()),
             ("DoctorCounts", serde_json::to_value(counts).unwrap()),

@@ -213,13 +213,11 @@ pub(super) async fn logs(
             FollowRun::Yes => !why.as_ref().is_none_or(Error::retryable),
         };
         if is_over {
-            return match why {
-                Some(error) => Err(error.into()),
-                None => {
-                    printer.error("the service ended the output before it was whole", None);
-                    Ok(Exit::FAILED)
-                }
-            };
+            if let Some(error) = why {
+                return Err(error.into());
+            }
+            printer.error("the service ended the output before it was whole", None);
+            return Ok(Exit::FAILED);
         }
         let text = why
             .as_ref()

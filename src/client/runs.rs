@@ -158,7 +158,7 @@ impl Client {
         match options.stream {
             RunStream::Both => {}
             one @ (RunStream::Stdout | RunStream::Stderr) => {
-                query.add("stream", Some(one.as_str()))
+                query.add("stream", Some(one.as_str()));
             }
         }
         let call = self.get(query.after(&path(id, run, "/output")));

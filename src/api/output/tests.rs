@@ -324,7 +324,7 @@ async fn nothing_is_read_before_its_reader_took_what_was_read_before() {
     impl Pieces for Endless {
         async fn next(&mut self) -> Result<Option<Piece>, Refusal> {
             let seq = self.0.fetch_add(1, Ordering::Relaxed);
-            let records = vec![record(seq, Stream::Out, seq * 32_768, &[b'x'; 32_768]); 4];
+            let records = vec![record(seq, Stream::Out, seq * 32_768, &vec![b'x'; 32_768]); 4];
             Ok(Some(Piece::Output(records)))
         }
     }

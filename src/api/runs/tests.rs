@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::AtEnd::{Stop, Wait};
 use super::*;
 
 const ID: &str = "00000000000000000000000000000000";
@@ -57,6 +58,7 @@ async fn a_run_is_read_whole_and_what_is_unknown_is_left_alone() {
     );
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 #[tokio::test]
 async fn a_run_is_refused_field_by_field() {
     for (text, expected) in [
@@ -142,6 +144,7 @@ async fn a_run_is_refused_field_by_field() {
     );
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 #[tokio::test]
 async fn a_background_run_has_a_program_or_a_text_and_input_now_or_later() {
     let read = async |value: Value| read_start(&body(&value.to_string()).await, request_id());
@@ -245,7 +248,6 @@ fn output_is_asked_for_by_record_or_by_byte() {
             at_end,
         },
     };
-    use AtEnd::{Stop, Wait};
     for (query, headers, expected) in [
         (
             "",

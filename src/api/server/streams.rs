@@ -102,7 +102,7 @@ async fn endless() -> Response<Body> {
         if BUFFERED_BYTES_MAX < n_bytes {
             PULLED.store(true, Ordering::Relaxed);
         }
-        let piece = Bytes::from_static(&[b'x'; 32 << 10]);
+        let piece = Bytes::from(vec![b'x'; 32 << 10]);
         Some((Ok::<_, Infallible>(piece.clone()), n_bytes + piece.len()))
     });
     Response::new(Body::from_stream(Box::pin(pieces)))

@@ -164,8 +164,8 @@ async fn runs_are_a_table_without_anything_that_a_terminal_obeys() {
 }
 
 fn lines(lines: &[Value]) -> Reply {
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    Reply::Answer(200, text)
+    let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+    Reply::Answer(200, lines.join("\n") + "\n")
 }
 
 #[tokio::test]
