@@ -28,7 +28,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l url -d 'Where the
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s V -l version -d 'Print version'
@@ -36,6 +36,11 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "ls" -d 'List 
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "get" -d 'Describe a session'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "open" -d 'Open a session, and print its id'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "exec" -d 'Run a command in a session, and end as it ends'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "run" -d 'Run a program in a session and end as it ends, or in the background'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "runs" -d 'List the runs of a session that were started in the background'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "logs" -d 'Show what a run wrote'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "kill" -d 'Send a signal to the processes of a run'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "stop" -d 'Stop a run: TERM, and KILL two seconds later'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "events" -d 'Show what was done in a session'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "rm" -d 'Close sessions; their files stay unless --purge is given'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "purge" -d 'Remove everything that an id ever had: files, container, record and log'
@@ -49,7 +54,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l url -d 'Whe
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l usage -d 'Show memory, processor and processes too'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -s q -l quiet -d 'Print ids and nothing else'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l no-headers -d 'Print tables without their first line'
@@ -58,7 +63,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l url -d 'Wh
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l usage -d 'Sample memory, processor and processes too'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -69,26 +74,73 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l url -d 'W
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l reuse -d 'Attach where the session is open, instead of refusing'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l attach -d 'Attach where the session is open or has files, and refuse elsewhere'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l show-token -d 'Print the session\'s token on a second line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s e -l env -d 'Set a variable, over those of the sandbox; may be given often' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s w -l workdir -d 'Begin in this directory; relative to the work directory' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s u -l user -d 'Run as this user, where the runtime lets callers choose: a name or a number, and a group after a colon' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s i -l stdin -d 'Read standard input to its end, as text, and let the command read it'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s e -l env -d 'Set a variable, over those of the sandbox; may be given often' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s w -l workdir -d 'Begin in this directory; relative to the work directory' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s u -l user -d 'Run as this user, where the runtime lets callers choose: a name or a number, and a group after a colon' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s d -l detach -d 'Start it in the background, and print its id'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s i -l stdin -d 'Read standard input to its end, as text, and let the command read it'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -l since-seq -d 'Begin with this record' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -s f -l follow -d 'Go on showing what it writes, until it ends or this is interrupted'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand logs" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand kill" -s s -l signal -d 'The signal: its name or its number' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand kill" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand kill" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand kill" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand kill" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand kill" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand kill" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l after -d 'Only what came after this sequence number' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l limit -d 'At most so many, the oldest first; the newest 200 if not given' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -s f -l follow -d 'Go on showing what is done, until interrupted or the session is gone'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -96,7 +148,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l url -d 'Whe
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l purge -d 'Remove their files too'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -s y -l yes -d 'Do not ask before files are removed'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l no-headers -d 'Print tables without their first line'
@@ -105,7 +157,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l url -d '
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l close -d 'Close a session that is open, instead of refusing'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s y -l yes -d 'Do not ask'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l no-headers -d 'Print tables without their first line'
@@ -114,21 +166,21 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l url -d 
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
 json\t'As the API has it'"
-complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -s y -l yes -d 'Do not ask'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'

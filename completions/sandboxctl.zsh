@@ -21,7 +21,7 @@ _sandboxctl() {
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -47,7 +47,7 @@ hibernated\:"Asleep"))' \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--usage[Show memory, processor and processes too]' \
 '(--usage)-q[Print ids and nothing else]' \
 '(--usage)--quiet[Print ids and nothing else]' \
@@ -64,7 +64,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--usage[Sample memory, processor and processes too]' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -83,7 +83,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--reuse[Attach where the session is open, instead of refusing]' \
 '(--reuse)--attach[Attach where the session is open or has files, and refuse elsewhere]' \
 '--show-token[Print the session'\''s token on a second line]' \
@@ -94,18 +94,120 @@ json\:"As the API has it"))' \
 ;;
 (exec)
 _arguments "${_arguments_options[@]}" : \
+'*-e+[Set a variable, over those of the sandbox; may be given often]:NAME=VALUE:_default' \
+'*--env=[Set a variable, over those of the sandbox; may be given often]:NAME=VALUE:_default' \
+'-w+[Begin in this directory; relative to the work directory]:DIRECTORY:_default' \
+'--workdir=[Begin in this directory; relative to the work directory]:DIRECTORY:_default' \
+'-u+[Run as this user, where the runtime lets callers choose\: a name or a number, and a group after a colon]:USER:_default' \
+'--user=[Run as this user, where the runtime lets callers choose\: a name or a number, and a group after a colon]:USER:_default' \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
 '--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
 '-o+[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'-i[Read standard input to its end, as text, and let the command read it]' \
+'--stdin[Read standard input to its end, as text, and let the command read it]' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 ':id -- The session; it is woken where it sleeps:_default' \
 '*::command -- The command\: one argument is text for the shell, several are a program with its arguments, which reach it as they are:_cmdambivalent' \
+&& ret=0
+;;
+(run)
+_arguments "${_arguments_options[@]}" : \
+'*-e+[Set a variable, over those of the sandbox; may be given often]:NAME=VALUE:_default' \
+'*--env=[Set a variable, over those of the sandbox; may be given often]:NAME=VALUE:_default' \
+'-w+[Begin in this directory; relative to the work directory]:DIRECTORY:_default' \
+'--workdir=[Begin in this directory; relative to the work directory]:DIRECTORY:_default' \
+'-u+[Run as this user, where the runtime lets callers choose\: a name or a number, and a group after a colon]:USER:_default' \
+'--user=[Run as this user, where the runtime lets callers choose\: a name or a number, and a group after a colon]:USER:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'-d[Start it in the background, and print its id]' \
+'--detach[Start it in the background, and print its id]' \
+'-i[Read standard input to its end, as text, and let the command read it]' \
+'--stdin[Read standard input to its end, as text, and let the command read it]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session; it is woken where it sleeps:_default' \
+'*::command -- The program and its arguments, which reach it as they are:_cmdambivalent' \
+&& ret=0
+;;
+(runs)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+&& ret=0
+;;
+(logs)
+_arguments "${_arguments_options[@]}" : \
+'--since-seq=[Begin with this record]:N:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'-f[Go on showing what it writes, until it ends or this is interrupted]' \
+'--follow[Go on showing what it writes, until it ends or this is interrupted]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+':run -- The run, as `runs` shows it:_default' \
+&& ret=0
+;;
+(kill)
+_arguments "${_arguments_options[@]}" : \
+'-s+[The signal\: its name or its number]:SIGNAL:_default' \
+'--signal=[The signal\: its name or its number]:SIGNAL:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+':run -- The run, as `runs` shows it:_default' \
+&& ret=0
+;;
+(stop)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+':run -- The run, as `runs` shows it:_default' \
 && ret=0
 ;;
 (events)
@@ -118,7 +220,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '(--limit)-f[Go on showing what is done, until interrupted or the session is gone]' \
 '(--limit)--follow[Go on showing what is done, until interrupted or the session is gone]' \
 '--no-headers[Print tables without their first line]' \
@@ -135,7 +237,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--purge[Remove their files too]' \
 '-y[Do not ask before files are removed]' \
 '--yes[Do not ask before files are removed]' \
@@ -153,7 +255,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--close[Close a session that is open, instead of refusing]' \
 '-y[Do not ask]' \
 '--yes[Do not ask]' \
@@ -171,7 +273,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -185,7 +287,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -199,7 +301,7 @@ _arguments "${_arguments_options[@]}" : \
 json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
-'--timeout=[Wait at most this long for a reply (30 if not given); with exec, let the command run at most this long]:SECONDS:_default' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
 '-y[Do not ask]' \
 '--yes[Do not ask]' \
 '--no-headers[Print tables without their first line]' \
@@ -220,6 +322,11 @@ _sandboxctl_commands() {
 'get:Describe a session' \
 'open:Open a session, and print its id' \
 'exec:Run a command in a session, and end as it ends' \
+'run:Run a program in a session and end as it ends, or in the background' \
+'runs:List the runs of a session that were started in the background' \
+'logs:Show what a run wrote' \
+'kill:Send a signal to the processes of a run' \
+'stop:Stop a run\: TERM, and KILL two seconds later' \
 'events:Show what was done in a session' \
 'rm:Close sessions; their files stay unless --purge is given' \
 'purge:Remove everything that an id ever had\: files, container, record and log' \
@@ -254,6 +361,16 @@ _sandboxctl__subcmd__health_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl health commands' commands "$@"
 }
+(( $+functions[_sandboxctl__subcmd__kill_commands] )) ||
+_sandboxctl__subcmd__kill_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl kill commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__logs_commands] )) ||
+_sandboxctl__subcmd__logs_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl logs commands' commands "$@"
+}
 (( $+functions[_sandboxctl__subcmd__ls_commands] )) ||
 _sandboxctl__subcmd__ls_commands() {
     local commands; commands=()
@@ -278,6 +395,21 @@ _sandboxctl__subcmd__release_commands() {
 _sandboxctl__subcmd__rm_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl rm commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__run_commands] )) ||
+_sandboxctl__subcmd__run_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl run commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__runs_commands] )) ||
+_sandboxctl__subcmd__runs_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl runs commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__stop_commands] )) ||
+_sandboxctl__subcmd__stop_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl stop commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_sandboxctl" ]; then

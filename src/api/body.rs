@@ -1,13 +1,15 @@
-//! Reads bodies within bounds of size and time.
+//! Reads bodies within bounds of size and time, or passes them on as they come.
 
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, Request};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
+use crate::agent::protocol::frame::INPUT_BYTES_MAX;
 use crate::api::error::Failure;
 use crate::api::json::{Json, echo_text};
 use crate::api::room::{BodyRoom, Share, capacity};
@@ -23,6 +25,13 @@ const BODY_TIME_MAX: Duration = Duration::from_mins(2);
 const DROPPED_BYTES_MAX: usize = JSON_BODY_BYTES_MAX;
 /// How long a refused body is read and dropped.
 const DROP_TIME_MAX: Duration = BODY_IDLE_MAX;
+/// The longest that a body may stand still that is passed on as it comes: somebody may
+/// be typing it.
+pub(super) const STREAM_IDLE_MAX: Duration = Duration::from_mins(5);
+/// Bytes of a refused stream that are read and dropped; it may have no end.
+const STREAM_DROPPED_BYTES_MAX: usize = 1 << 20;
+/// How long a refused stream is read and dropped.
+const STREAM_DROP_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// A JSON body as it arrived: UTF-8, not yet parsed.
 #[derive(Debug)]
@@ -140,22 +149,65 @@ async fn drop_rest(headers: &HeaderMap, mut body: Body, failure: &Failure) {
     if !is_for_size || headers.contains_key(EXPECT) {
         return;
     }
-    let dropping = async {
-        let mut dropped = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            dropped += frame.data_ref().map_or(0, bytes::Bytes::len);
-            if DROPPED_BYTES_MAX < dropped {
-                return;
-            }
-        }
-    };
     // Late is as good as read: it was for the client alone.
-    drop(timeout(DROP_TIME_MAX, dropping).await);
+    drop(timeout(DROP_TIME_MAX, drop_bytes(&mut body, DROPPED_BYTES_MAX)).await);
+}
+
+async fn drop_bytes(body: &mut Body, bytes_max: usize) {
+    let mut dropped = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        dropped += frame.data_ref().map_or(0, Bytes::len);
+        if bytes_max < dropped {
+            return;
+        }
+    }
+}
+
+/// A body that is passed on as it comes, whatever its length.
+#[derive(Debug)]
+pub(super) struct Streamed {
+    body: Body,
+    /// What came beyond the last piece.
+    rest: Bytes,
+}
+
+impl Streamed {
+    /// Takes the body of a request.
+    pub(super) fn of(request: Request<Body>) -> Self {
+        Self {
+            body: request.into_body(),
+            rest: Bytes::new(),
+        }
+    }
+
+    /// Waits for the next piece, of at least one byte and at most [`INPUT_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// The body stands still for too long, or breaks off.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        while self.rest.is_empty() {
+            let frame = timeout(STREAM_IDLE_MAX, self.body.frame())
+                .await
+                .map_err(|_| Failure::SlowBody)?;
+            let Some(frame) = frame else {
+                return Ok(None);
+            };
+            let frame = frame.map_err(|_| Failure::UnreadableBody)?;
+            self.rest = frame.into_data().unwrap_or_default();
+        }
+        let bytes = self.rest.len().min(INPUT_BYTES_MAX);
+        Ok(Some(self.rest.split_to(bytes)))
+    }
+
+    /// Reads on for a moment after it was refused, so that its sender gets to the reply.
+    pub(super) async fn discard(mut self) {
+        let dropping = drop_bytes(&mut self.body, STREAM_DROPPED_BYTES_MAX);
+        drop(timeout(STREAM_DROP_TIME_MAX, dropping).await);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use futures_util::stream::{self, StreamExt as _};
 
     use super::*;
@@ -253,6 +305,49 @@ mod tests {
         assert!(room.share().grow_to(left - PIECE.len() + 1).is_err());
         drop((read, others));
         assert_eq!(room.share().grow_to(JSON_BODY_BYTES_MAX), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_cut_into_pieces_and_may_stand_still_for_minutes() {
+        let large = Bytes::from(vec![b'x'; 2 * INPUT_BYTES_MAX + 1]);
+        let slow =
+            stream::iter([large, Bytes::new(), Bytes::from_static(b"end")]).then(async |frame| {
+                tokio::time::sleep(STREAM_IDLE_MAX / 2).await;
+                Ok::<_, std::io::Error>(frame)
+            });
+        let mut pieces = Streamed::of(request("", Body::from_stream(slow)));
+        let mut lengths = Vec::new();
+        while let Some(piece) = pieces.next().await.unwrap() {
+            lengths.push(piece.len());
+        }
+        assert_eq!(lengths, [INPUT_BYTES_MAX, INPUT_BYTES_MAX, 1, 3]);
+
+        let mut stuck = Streamed::of(request(
+            "",
+            Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>()),
+        ));
+        assert_eq!(stuck.next().await, Err(Failure::SlowBody));
+        let broken = stream::iter([Ok(Bytes::from_static(b"x")), Err(std::io::ErrorKind::Other)]);
+        let mut broken = Streamed::of(request(
+            "",
+            Body::from_stream(broken.map(|frame| frame.map_err(std::io::Error::from))),
+        ));
+        assert_eq!(broken.next().await, Ok(Some(Bytes::from_static(b"x"))));
+        assert_eq!(broken.next().await, Err(Failure::UnreadableBody));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_stream_without_end_holds_its_reply_back_for_a_moment_only() {
+        let began = tokio::time::Instant::now();
+        let silent = stream::pending::<Result<Bytes, std::io::Error>>();
+        Streamed::of(request("", Body::from_stream(silent)))
+            .discard()
+            .await;
+        assert_eq!(began.elapsed(), STREAM_DROP_TIME_MAX);
+        let endless = stream::repeat(Bytes::from(vec![0; 4096])).map(Ok::<_, std::io::Error>);
+        Streamed::of(request("", Body::from_stream(endless)))
+            .discard()
+            .await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::routes::{Access, Answer, Route};
+use crate::api::routes::{Access, Answer, Route, Takes};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
 table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}\
@@ -62,16 +62,21 @@ fn row(route: &Route) -> String {
         Access::SessionOrService => "session or service",
     };
     let answer = match route.answers {
-        Answer::Json(schema) => schema,
+        Answer::Json(schema) | Answer::Made(schema) | Answer::Stream(schema) => schema,
         Answer::Document => "a document",
         Answer::Nothing => "204",
+    };
+    let takes = match route.takes {
+        Takes::Nothing => "–",
+        Takes::Json(schema) => schema,
+        Takes::Bytes => "bytes",
     };
     format!(
         "<tr><td><code>{} {}</code></td><td>{}{query}</td><td>{token}</td><td>{}</td><td>{answer}</td></tr>",
         route.verb.as_str(),
         escaped(route.path),
         escaped(route.summary),
-        route.takes.unwrap_or("–"),
+        takes,
     )
 }
 
@@ -85,7 +90,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::routes::TABLE;
+    use crate::api::table::TABLE;
 
     #[test]
     fn the_page_shows_every_route_and_needs_nothing_else() {

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
 use axum::response::IntoResponse as _;
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 use tracing::{Instrument as _, Span, debug, debug_span, error, field, info, info_span, warn};
 
@@ -99,6 +100,16 @@ impl Edge {
 pub(super) fn request_id(request: &Request<Body>) -> RequestId {
     let known = request.extensions().get::<RequestId>();
     known.cloned().unwrap_or_else(RequestId::random)
+}
+
+/// Ends when the service stops; put to a request by the server that took it.
+#[derive(Clone, Debug)]
+pub(super) struct Stopping(pub(super) CancellationToken);
+
+/// Returns what ends when the service stops, for replies that would go on for long.
+pub(super) fn stopping(request: &Request<Body>) -> CancellationToken {
+    let known = request.extensions().get::<Stopping>();
+    known.map_or_else(CancellationToken::new, |stopping| stopping.0.clone())
 }
 
 /// Returns the id that the client gave, if it is one.

@@ -10,6 +10,7 @@ use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 
+use crate::api::command::COMMAND_WHOLE_BYTES_MAX;
 use crate::control::Refusal;
 use crate::id::RequestId;
 use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError};
@@ -29,6 +30,17 @@ pub(super) enum Failure {
     SlowBody,
     /// The body has more bytes than this.
     TooLarge(usize),
+    /// A program, its variables and its input are too much for one request to a sandbox.
+    CommandTooLarge {
+        /// Their bytes.
+        bytes: usize,
+        /// Their bytes as JSON.
+        json_bytes: usize,
+        /// The most that they may have as JSON.
+        json_bytes_max: usize,
+    },
+    /// Output that was asked for is not kept any more, or was never written: this sentence.
+    NoSuchOutput(String),
     /// Other bodies take all the room there is.
     NoBodyRoom {
         /// Bytes of bodies that are held at once.
@@ -85,6 +97,10 @@ impl Failure {
             Self::UnreadableBody => (StatusCode::BAD_REQUEST, "unreadable_body", Never),
             Self::SlowBody => (StatusCode::REQUEST_TIMEOUT, "slow_body", After(1)),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", Never),
+            Self::CommandTooLarge { .. } => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "command_too_large", Never)
+            }
+            Self::NoSuchOutput(_) => (StatusCode::RANGE_NOT_SATISFIABLE, "no_such_output", Never),
             Self::NoBodyRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, "body_ceiling", After(2)),
             Self::NoConnection { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -111,6 +127,16 @@ impl Failure {
             Self::TooLarge(bytes_max) => {
                 return Cow::Owned(format!("The body is over {bytes_max} bytes"));
             }
+            Self::CommandTooLarge {
+                bytes,
+                json_bytes,
+                json_bytes_max,
+            } => {
+                return Cow::Owned(format!(
+                    "The program, its variables and its input have {bytes} bytes ({json_bytes} as JSON), and at most {COMMAND_WHOLE_BYTES_MAX} ({json_bytes_max} as JSON) go into one request. Start a run with \"stdin\": true and send its input with POST /sessions/{{session_id}}/runs/{{run_id}}/stdin, or put it into a file."
+                ));
+            }
+            Self::NoSuchOutput(sentence) => return Cow::Owned(sentence.clone()),
             Self::NoBodyRoom { limit, used } => {
                 return Cow::Owned(format!(
                     "Request bodies hold {used} of {limit} bytes. Try again shortly, or with a smaller body."
@@ -145,6 +171,8 @@ impl Failure {
             | Self::UnreadableBody
             | Self::SlowBody
             | Self::TooLarge(_)
+            | Self::CommandTooLarge { .. }
+            | Self::NoSuchOutput(_)
             | Self::NoRoute
             | Self::OtherMethod(_)
             | Self::BadHost
@@ -159,6 +187,15 @@ impl Failure {
         })
     }
 
+    /// Returns why a run was lost, where it was.
+    fn reason(&self) -> Option<String> {
+        if let Self::Refused(Refusal::RunLost { reason, .. }) = self {
+            Some(reason.clone())
+        } else {
+            None
+        }
+    }
+
     fn detail(self) -> Detail {
         match self {
             Self::Invalid(fields) => Detail::Fields(fields),
@@ -166,22 +203,29 @@ impl Failure {
         }
     }
 
-    /// Writes the reply.
-    pub(super) fn reply(self, request_id: &RequestId) -> Response<Body> {
-        let (status, code, again) = self.row();
-        let allow = match &self {
-            Self::OtherMethod(methods) => Some(methods.clone()),
-            _ => None,
-        };
-        let ceiling = self.ceiling();
-        let body = ErrorBody {
+    /// Makes the body of the reply.
+    pub(super) fn body(self, request_id: &RequestId) -> ErrorBody {
+        let (_, code, again) = self.row();
+        let (ceiling, reason) = (self.ceiling(), self.reason());
+        ErrorBody {
             detail: self.detail(),
             code: code.to_owned(),
             retryable: again != Again::Never,
             request_id: request_id.to_string(),
             ceiling,
+            reason,
+        }
+    }
+
+    /// Writes the reply.
+    pub(super) fn reply(self, request_id: &RequestId) -> Response<Body> {
+        let (status, _, again) = self.row();
+        let allow = match &self {
+            Self::OtherMethod(methods) => Some(methods.clone()),
+            _ => None,
         };
-        let bytes = serde_json::to_vec(&body).expect("an error body has only text keys");
+        let bytes =
+            serde_json::to_vec(&self.body(request_id)).expect("an error body has only text keys");
         let mut reply = Response::new(Body::from(bytes));
         *reply.status_mut() = status;
         let headers = reply.headers_mut();
@@ -291,12 +335,17 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::id::{SessionId, Tenant};
+    use crate::id::{RunId, SessionId, Tenant};
 
     fn id() -> SessionId {
         SessionId::parse("a").unwrap()
     }
 
+    fn run() -> RunId {
+        RunId::parse(&"0".repeat(32)).unwrap()
+    }
+
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn refusals() -> Vec<(u16, Refusal)> {
         let text = || "x".to_owned();
         vec![
@@ -355,6 +404,20 @@ mod tests {
             (503, Refusal::ShuttingDown),
             (507, Refusal::NoSpace(text())),
             (410, Refusal::SandboxGone(id())),
+            (404, Refusal::NoRun(run())),
+            (409, Refusal::RunIdUsed(run())),
+            (409, Refusal::RunOver(run(), text())),
+            (409, Refusal::RunGoesOn(run())),
+            (
+                410,
+                Refusal::RunLost {
+                    run: run(),
+                    reason: text(),
+                },
+            ),
+            (410, Refusal::SandboxEnded(text())),
+            (501, Refusal::NeedsAgent("a run", id())),
+            (403, Refusal::UserNotAllowed(text())),
         ]
     }
 
@@ -377,6 +440,12 @@ mod tests {
             Failure::UnreadableBody,
             Failure::SlowBody,
             Failure::TooLarge(1),
+            Failure::CommandTooLarge {
+                bytes: 1,
+                json_bytes: 1,
+                json_bytes_max: 1,
+            },
+            Failure::NoSuchOutput(String::new()),
             Failure::NoBodyRoom { limit: 1, used: 1 },
             Failure::NoConnection { limit: 1 },
             Failure::NoRoute,
@@ -417,6 +486,25 @@ mod tests {
                 "retryable": true,
                 "request_id": "r-1",
                 "ceiling": {"name": "max_open_sessions", "limit": 2, "used": 2, "scope": "service"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_lost_run_is_gone_and_says_why_beside_the_detail() {
+        let refusal = Refusal::RunLost {
+            run: run(),
+            reason: "container_lost".to_owned(),
+        };
+        let body = Failure::from(refusal).body(&RequestId::parse("r-1").unwrap());
+        assert_eq!(
+            serde_json::to_value(body).unwrap(),
+            serde_json::json!({
+                "detail": format!("Run {} is lost: container_lost", run()),
+                "code": "run_lost",
+                "retryable": false,
+                "request_id": "r-1",
+                "reason": "container_lost",
             })
         );
     }

@@ -92,17 +92,32 @@ impl<'a> Json<'a> {
     /// Everything that is not an object has no members.
     pub(super) fn members<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
         let mut found = [None; N];
-        if self.kind() == Kind::Object {
-            let mut scanner = Scanner::new(self.0);
-            scanner.at = 1;
-            while let Some((key, value)) = scanner.next_member() {
-                let named = names.iter().zip(found.iter_mut());
-                for (_, slot) in named.filter(|(name, _)| **name == key) {
-                    *slot = Some(value);
-                }
+        for (key, value) in self.entries() {
+            let named = names.iter().zip(found.iter_mut());
+            for (_, slot) in named.filter(|(name, _)| **name == key) {
+                *slot = Some(value);
             }
         }
         found
+    }
+
+    /// Walks over the items of an array; everything else has none.
+    pub(super) fn items(self) -> impl Iterator<Item = Self> {
+        let mut scanner = self.walk(Kind::Array);
+        std::iter::from_fn(move || scanner.next_item())
+    }
+
+    /// Walks over the members of an object, equal keys included; everything else has none.
+    pub(super) fn entries(self) -> impl Iterator<Item = (Cow<'a, str>, Self)> {
+        let mut scanner = self.walk(Kind::Object);
+        std::iter::from_fn(move || scanner.next_member())
+    }
+
+    /// Stands behind the bracket of a value of this kind, or before nothing.
+    fn walk(self, kind: Kind<'_>) -> Scanner<'a> {
+        let mut scanner = Scanner::new(if self.kind() == kind { self.0 } else { "" });
+        scanner.at = scanner.text.len().min(1);
+        scanner
     }
 
     /// Returns the value for an error reply, cut where it is long.
@@ -378,6 +393,19 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Passes one item of a checked array, from behind the bracket or the last item.
+    fn next_item(&mut self) -> Option<Json<'a>> {
+        self.skip_space();
+        self.eat(b',');
+        self.skip_space();
+        let begin = self.at;
+        if matches!(self.peek(), None | Some(b']')) {
+            return None;
+        }
+        self.skip_value().ok()?;
+        Some(Json(self.text.get(begin..self.at)?))
+    }
+
     /// Passes one member of a checked object, from behind the brace or the last member.
     fn next_member(&mut self) -> Option<(Cow<'a, str>, Json<'a>)> {
         self.skip_space();
@@ -449,6 +477,25 @@ mod tests {
     }
 
     #[test]
+    fn items_and_members_are_walked_over_in_their_order() {
+        let texts = |text| {
+            let items = Json::check(text).unwrap().items();
+            items.map(|item| item.0.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            texts(r#"[ 1 , "a,]" ,[2,3], {"b":[]} ]"#),
+            ["1", r#""a,]""#, "[2,3]", r#"{"b":[]}"#]
+        );
+        for none in ["[]", " [ ] ", "{}", "\"[1]\"", "1", "null"] {
+            assert!(texts(none).is_empty(), "{none}");
+        }
+        let object = Json::check(r#"{"a":1,"b":"x","a":2}"#).unwrap();
+        let keys: Vec<_> = object.entries().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["a", "b", "a"]);
+        assert_eq!(Json::check("[1]").unwrap().entries().count(), 0);
+    }
+
+    #[test]
     fn numbers_that_only_python_has_are_tolerated() {
         for text in ["NaN", "Infinity", "-Infinity", "[NaN,1e5,-0.5E-3]"] {
             assert!(Json::check(text).is_ok(), "{text}");
@@ -487,7 +534,7 @@ mod tests {
         #[test]
         fn no_text_makes_the_reader_panic(text in r#"[\[\]{}",:\\u0-9a-f .eE+\-\ntrulsnäN😀]{0,40}"#) {
             if let Ok(json) = Json::check(&text) {
-                let _values = (json.echo(), json.text(), json.members(["a", ""]));
+                let _values = (json.echo(), json.text(), json.members(["a", ""]), json.items().count());
             }
         }
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::api::body::JSON_BODY_BYTES_MAX;
 use crate::api::edge::Edge;
 use crate::api::room::BodyRoom;
-use crate::api::routes::{Access, Route, TABLE};
+use crate::api::routes::{Access, Route};
+use crate::api::table::TABLE;
 use crate::control::Control;
 use crate::control::testing::without_engine;
 use crate::secret::Secret;
@@ -144,6 +145,14 @@ async fn an_unknown_session_is_told_to_the_service_alone_and_before_its_request_
         ("GET", "/sessions/nope/events?after=-1", ""),
         ("DELETE", "/sessions/nope?purge=2", ""),
         ("POST", "/sessions/nope/exec", r#"{"timeout_seconds":0}"#),
+        ("POST", "/sessions/nope/run", r#"{"argv":[]}"#),
+        ("POST", "/sessions/nope/runs", "{}"),
+        ("POST", "/sessions/nope/runs/xyz/stop", ""),
+        ("GET", "/sessions/nope/runs/xyz", ""),
+        ("DELETE", "/sessions/nope/runs/xyz", ""),
+        ("GET", "/sessions/nope/runs/xyz/output", ""),
+        ("POST", "/sessions/nope/runs/xyz/stdin?close=maybe", ""),
+        ("POST", "/sessions/nope/runs/xyz/signal", ""),
     ] {
         assert_eq!(call(method, path).await.status, 401, "{method} {path}");
         let told = with_token(method, path, body).await;

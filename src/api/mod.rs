@@ -1,27 +1,32 @@
 //! The HTTP edge: a route table, callers, bounded bodies and our own accept loop.
 //!
 //! A request passes `server` (connections; `shed` turns away those without room), `edge` (its id, checks that all share),
-//! `routes` (where it leads), `auth` (who calls), `body` and `validate` (what is
+//! `table` and `routes` (where it leads), `auth` (who calls), `body` and `validate` (what is
 //! asked), and `sessions` and its like, which call [`crate::control`]; `error` words
 //! what went wrong.
 
 mod auth;
 mod body;
+mod command;
 mod docs;
 mod edge;
 mod error;
 mod holds;
 mod json;
 mod openapi;
+mod output;
 mod pace;
 mod query;
 mod reply;
 mod room;
 mod routes;
+mod runs;
 mod server;
 mod service;
 mod sessions;
 mod shed;
+mod signals;
+mod table;
 mod validate;
 mod workspaces;
 

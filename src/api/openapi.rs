@@ -2,8 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
+mod schemas;
+
+use schemas::schemas;
+
 use crate::api::auth::TOKEN_HEADER;
-use crate::api::routes::{Access, Answer, Param, ParamKind, Route};
+use crate::api::routes::{Access, Answer, Param, ParamKind, Route, Takes};
+use crate::api::validate::RUN_ID_PATTERN;
 use crate::id::NAME_PATTERN;
 
 /// Writes the document of a table.
@@ -49,8 +54,13 @@ fn operation(route: &Route) -> Value {
     if route.access != Access::Public {
         set(&mut operation, "security", json!([{ "token": [] }]));
     }
-    if let Some(schema) = route.takes {
-        let body = json!({ "required": true, "content": content(schema) });
+    let body = match route.takes {
+        Takes::Nothing => None,
+        Takes::Json(schema) => Some(content(schema)),
+        Takes::Bytes => Some(json!({ "application/octet-stream": {} })),
+    };
+    if let Some(content) = body {
+        let body = json!({ "required": true, "content": content });
         set(&mut operation, "requestBody", body);
     }
     operation
@@ -71,9 +81,14 @@ fn parameters(route: &Route) -> Vec<Value> {
         .split('/')
         .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
         .map(|name| {
+            let pattern = if name == "run_id" {
+                RUN_ID_PATTERN
+            } else {
+                NAME_PATTERN
+            };
             json!({
                 "name": name, "in": "path", "required": true,
-                "schema": { "type": "string", "pattern": NAME_PATTERN },
+                "schema": { "type": "string", "pattern": pattern },
             })
         });
     captured.chain(route.query.iter().map(parameter)).collect()
@@ -96,18 +111,27 @@ fn parameter(param: &Param) -> Value {
 }
 
 fn responses(route: &Route) -> Value {
-    let (status, good) = match route.answers {
-        Answer::Json(schema) => (
-            "200",
-            json!({ "description": "Done", "content": content(schema) }),
-        ),
-        Answer::Document => ("200", json!({ "description": "The document" })),
-        Answer::Nothing => ("204", json!({ "description": "Done" })),
+    let done = |schema| json!({ "description": "Done", "content": content(schema) });
+    let mut responses = match route.answers {
+        Answer::Json(schema) => json!({ "200": done(schema) }),
+        Answer::Made(schema) => json!({
+            "200": { "description": "It was there", "content": content(schema) },
+            "201": { "description": "It was made", "content": content(schema) },
+        }),
+        Answer::Stream(schema) => {
+            let content = json!({
+                "application/x-ndjson": { "schema": reference(schema) },
+                "text/event-stream": {},
+                "application/octet-stream": {},
+            });
+            json!({ "200": { "description": "As it comes", "content": content } })
+        }
+        Answer::Document => json!({ "200": { "description": "The document" } }),
+        Answer::Nothing => json!({ "204": { "description": "Done" } }),
     };
-    json!({
-        status: good,
-        "default": { "description": "Refused", "content": content("ErrorBody") },
-    })
+    let refused = json!({ "description": "Refused", "content": content("ErrorBody") });
+    set(&mut responses, "default", refused);
+    responses
 }
 
 fn content(schema: &str) -> Value {
@@ -124,298 +148,61 @@ fn set(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-/// One field of a schema.
-enum Of {
-    Text,
-    Flag,
-    Integer,
-    Number,
-    Any,
-    Ref(&'static str),
-    Listed(&'static str),
-    Texts,
-    /// May be `null`.
-    Maybe(&'static Self),
-}
-
-impl Of {
-    fn schema(&self) -> Value {
-        match self {
-            Self::Text => json!({ "type": "string" }),
-            Self::Flag => json!({ "type": "boolean" }),
-            Self::Integer => json!({ "type": "integer" }),
-            Self::Number => json!({ "type": "number" }),
-            Self::Any => json!({}),
-            Self::Ref(schema) => reference(schema),
-            Self::Listed(schema) => json!({ "type": "array", "items": reference(schema) }),
-            Self::Texts => json!({ "type": "array", "items": { "type": "string" } }),
-            Self::Maybe(of) => json!({ "anyOf": [of.schema(), { "type": "null" }] }),
-        }
-    }
-}
-
-type Fields = &'static [(&'static str, Of)];
-
-/// The wire types by name: fields that are always there, then those that may be left out.
-const SCHEMAS: &[(&str, Fields, Fields)] = &[
-    (
-        "ServiceIndex",
-        &[
-            ("service", Of::Text),
-            ("health", Of::Ref("ServiceHealth")),
-            ("docs_url", Of::Text),
-            ("openapi_url", Of::Text),
-            ("ui_url", Of::Maybe(&Of::Text)),
-            ("endpoints", Of::Texts),
-            ("version", Of::Text),
-        ],
-        &[],
-    ),
-    (
-        "ServiceHealth",
-        &[
-            ("status", Of::Text),
-            ("sessions", Of::Integer),
-            ("limit", Of::Maybe(&Of::Integer)),
-            ("open_sessions", Of::Integer),
-            ("open_limit", Of::Maybe(&Of::Integer)),
-            ("runtimes", Of::Texts),
-        ],
-        &[("reasons", Of::Texts)],
-    ),
-    (
-        "RuntimePolicy",
-        &[
-            ("alias", Of::Text),
-            ("image", Of::Text),
-            ("description", Of::Text),
-            ("builds", Of::Flag),
-            ("mem_limit", Of::Maybe(&Of::Text)),
-            ("memswap_limit", Of::Maybe(&Of::Text)),
-            ("cpus", Of::Maybe(&Of::Number)),
-            ("cpu_shares", Of::Maybe(&Of::Integer)),
-            ("pids_limit", Of::Maybe(&Of::Integer)),
-            ("network_mode", Of::Maybe(&Of::Text)),
-            ("oci_runtime", Of::Maybe(&Of::Text)),
-        ],
-        &[],
-    ),
-    (
-        "ServicePolicy",
-        &[
-            ("runtimes", Of::Listed("RuntimePolicy")),
-            ("default_runtime", Of::Text),
-            ("max_sessions", Of::Maybe(&Of::Integer)),
-            ("max_open_sessions", Of::Maybe(&Of::Integer)),
-            ("max_sessions_per_tenant", Of::Maybe(&Of::Integer)),
-            ("evict_idle_after", Of::Maybe(&Of::Integer)),
-            ("mem_limit", Of::Maybe(&Of::Text)),
-            ("memswap_limit", Of::Maybe(&Of::Text)),
-            ("cpus", Of::Maybe(&Of::Number)),
-            ("cpu_shares", Of::Maybe(&Of::Integer)),
-            ("pids_limit", Of::Maybe(&Of::Integer)),
-            ("network_mode", Of::Maybe(&Of::Text)),
-            ("oci_runtime", Of::Maybe(&Of::Text)),
-            ("work_dir", Of::Text),
-            ("idle_timeout", Of::Integer),
-            ("execute_timeout", Of::Integer),
-            ("max_read_bytes", Of::Integer),
-            ("persist_containers", Of::Flag),
-            ("sandbox_uid", Of::Maybe(&Of::Integer)),
-            ("workspace_ttl", Of::Maybe(&Of::Integer)),
-            ("container_ttl", Of::Maybe(&Of::Integer)),
-            ("tmpfs_size", Of::Maybe(&Of::Text)),
-            ("prewarm", Of::Flag),
-            ("buildkit", Of::Flag),
-            ("native_files", Of::Flag),
-            ("native_writes", Of::Flag),
-            ("native_realpath", Of::Flag),
-        ],
-        &[],
-    ),
-    ("HoldList", &[("holds", Of::Listed("HoldInfo"))], &[]),
-    (
-        "HoldInfo",
-        &[
-            ("name", Of::Text),
-            ("since", Of::Number),
-            ("detail", Of::Text),
-            ("remedy", Of::Text),
-        ],
-        &[],
-    ),
-    (
-        "CreateSessionRequest",
-        &[],
-        &[
-            ("session_id", Of::Maybe(&Of::Text)),
-            ("runtime", Of::Maybe(&Of::Text)),
-            ("tenant", Of::Maybe(&Of::Text)),
-            ("reuse", Of::Flag),
-            ("attach", Of::Flag),
-        ],
-    ),
-    (
-        "SessionCreated",
-        &[("session", Of::Ref("SessionInfo")), ("token", Of::Text)],
-        &[],
-    ),
-    (
-        "SessionInfo",
-        &[
-            ("session_id", Of::Text),
-            ("runtime", Of::Text),
-            ("tenant", Of::Maybe(&Of::Text)),
-            ("alive", Of::Flag),
-            ("state", Of::Text),
-            ("created_at", Of::Number),
-            ("last_activity", Of::Number),
-            ("idle_seconds", Of::Number),
-            ("usage", Of::Maybe(&Of::Ref("SessionUsage"))),
-            ("phase", Of::Text),
-            ("reason", Of::Maybe(&Of::Text)),
-            ("incarnation", Of::Integer),
-            ("exec", Of::Text),
-            ("drifted", Of::Flag),
-        ],
-        &[("container", Of::Text), ("image", Of::Text)],
-    ),
-    (
-        "SessionUsage",
-        &[
-            ("memory_bytes", Of::Maybe(&Of::Integer)),
-            ("memory_limit_bytes", Of::Maybe(&Of::Integer)),
-            ("cpu_percent", Of::Maybe(&Of::Number)),
-            ("pids", Of::Maybe(&Of::Integer)),
-        ],
-        &[],
-    ),
-    (
-        "SessionList",
-        &[
-            ("sessions", Of::Listed("SessionInfo")),
-            ("limit", Of::Maybe(&Of::Integer)),
-            ("open_limit", Of::Maybe(&Of::Integer)),
-            ("tenant_limit", Of::Maybe(&Of::Integer)),
-        ],
-        &[("next", Of::Text)],
-    ),
-    (
-        "SessionEvent",
-        &[
-            ("seq", Of::Integer),
-            ("at", Of::Number),
-            ("op", Of::Text),
-            ("target", Of::Text),
-            ("ok", Of::Flag),
-            ("detail", Of::Text),
-            ("duration_ms", Of::Number),
-        ],
-        &[],
-    ),
-    (
-        "SessionEvents",
-        &[
-            ("events", Of::Listed("SessionEvent")),
-            ("latest_seq", Of::Integer),
-            ("first_seq", Of::Integer),
-        ],
-        &[],
-    ),
-    (
-        "ExecRequest",
-        &[("command", Of::Text)],
-        &[("timeout_seconds", Of::Maybe(&Of::Integer))],
-    ),
-    (
-        "ExecResponse",
-        &[
-            ("output", Of::Text),
-            ("exit_code", Of::Maybe(&Of::Integer)),
-            ("truncated", Of::Flag),
-        ],
-        &[
-            ("reason", Of::Text),
-            ("incarnation", Of::Integer),
-            ("reset_reason", Of::Text),
-        ],
-    ),
-    (
-        "DoctorReport",
-        &[
-            ("verdict", Of::Text),
-            ("checked_at", Of::Number),
-            ("findings", Of::Listed("DoctorFinding")),
-            ("counts", Of::Ref("DoctorCounts")),
-        ],
-        &[],
-    ),
-    (
-        "DoctorFinding",
-        &[
-            ("check", Of::Text),
-            ("name", Of::Text),
-            ("level", Of::Text),
-            ("subject", Of::Maybe(&Of::Text)),
-            ("detail", Of::Text),
-            ("remedy", Of::Maybe(&Of::Text)),
-        ],
-        &[],
-    ),
-    (
-        "DoctorCounts",
-        &[
-            ("ok", Of::Integer),
-            ("warn", Of::Integer),
-            ("fail", Of::Integer),
-            ("unknown", Of::Integer),
-        ],
-        &[],
-    ),
-    (
-        "ErrorBody",
-        &[
-            ("detail", Of::Any),
-            ("code", Of::Text),
-            ("retryable", Of::Flag),
-            ("request_id", Of::Text),
-        ],
-        &[("ceiling", Of::Ref("Ceiling"))],
-    ),
-    (
-        "Ceiling",
-        &[
-            ("name", Of::Text),
-            ("limit", Of::Integer),
-            ("used", Of::Integer),
-            ("scope", Of::Text),
-        ],
-        &[],
-    ),
-];
-
-fn schemas() -> Value {
-    let named = SCHEMAS.iter().map(|(name, always, sometimes)| {
-        let properties: Map<String, Value> = always
-            .iter()
-            .chain(*sometimes)
-            .map(|(field, of)| ((*field).to_owned(), of.schema()))
-            .collect();
-        let required: Vec<&str> = always.iter().map(|(field, _)| *field).collect();
-        let schema = json!({
-            "type": "object", "title": name, "properties": properties, "required": required,
-        });
-        ((*name).to_owned(), schema)
-    });
-    Value::Object(named.collect())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::api::routes::TABLE;
+    use crate::api::table::TABLE;
+
+    fn full_run_request() -> crate::wire::runs::RunRequest {
+        crate::wire::runs::RunRequest {
+            cwd: Some(String::new()),
+            user: Some(String::new()),
+            stdin: Some(String::new()),
+            ..Default::default()
+        }
+    }
+
+    fn full_start_request() -> crate::wire::runs::StartRunRequest {
+        crate::wire::runs::StartRunRequest {
+            argv: Some(Vec::new()),
+            command: Some(String::new()),
+            env: [("A".to_owned(), String::new())].into(),
+            cwd: Some(String::new()),
+            user: Some(String::new()),
+            stdin: Some(crate::wire::runs::RunInput::Open),
+            timeout_seconds: Some(1.0),
+            run_id: Some(String::new()),
+            output_limit: Some(1),
+            merge: true,
+            overflow: Some(String::new()),
+        }
+    }
+
+    fn full_run_response() -> crate::wire::runs::RunResponse {
+        crate::wire::runs::RunResponse {
+            reason: Some(String::new()),
+            incarnation: Some(1),
+            reset_reason: Some(String::new()),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_run_is_shown_with_the_fields_that_its_callers_know_in_their_order() {
+        let run = serde_json::to_string(&crate::wire::runs::Run::default()).unwrap();
+        assert_eq!(
+            run,
+            r#"{"run_id":"","state":"","exit_code":null,"signal":null,"reason":null,"started_at":0.0,"ended_at":null,"target":"","stdout_bytes":0,"stderr_bytes":0,"first_seq":0,"next_seq":0,"truncated":false}"#
+        );
+        // What the first clients of the contract know of is there, whatever it is.
+        let waited = serde_json::to_string(&crate::wire::runs::RunResponse::default()).unwrap();
+        assert_eq!(
+            waited,
+            r#"{"stdout":"","stderr":"","exit_code":null,"timed_out":false,"output_limited":false,"output_limit":null}"#
+        );
+    }
 
     fn references(value: &Value, found: &mut BTreeSet<String>) {
         match value {
@@ -504,6 +291,28 @@ mod tests {
         let counts = page.counts;
         let schemas = schemas();
         for (name, sent) in [
+            (
+                "RunRequest",
+                serde_json::to_value(full_run_request()).unwrap(),
+            ),
+            (
+                "StartRunRequest",
+                serde_json::to_value(full_start_request()).unwrap(),
+            ),
+            (
+                "RunResponse",
+                serde_json::to_value(full_run_response()).unwrap(),
+            ),
+            (
+                "Run",
+                serde_json::to_value(crate::wire::runs::Run::default()).unwrap(),
+            ),
+            ("RunList", json!({ "runs": [] })),
+            ("SignalRequest", json!({ "signal": "TERM" })),
+            (
+                "OutputGap",
+                serde_json::to_value(crate::wire::runs::Gap::default()).unwrap(),
+            ),
             ("ServiceHealth", serde_json::to_value(health).unwrap()),
             ("DoctorReport", serde_json::to_value(page).unwrap()),
             ("DoctorCounts", serde_json::to_value(counts).unwrap()),

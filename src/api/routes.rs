@@ -1,137 +1,14 @@
-//! Lists every route once; router, index, API document and the law of callers follow it.
-//!
-//! A new route is a row here and a handler that takes a caller of [`crate::api::auth`].
+//! Finds the route of a request, and builds the router, from the rows of a table.
 
 use std::collections::BTreeSet;
 
 use axum::Router;
 use axum::http::{HeaderValue, Method};
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::{MethodFilter, MethodRouter};
 use percent_encoding::percent_decode_str;
 
 use crate::api::auth::Guarded;
-use crate::api::{holds, service, sessions, workspaces};
 use crate::control::Control;
-
-/// All routes, in the order in which people read about them.
-pub(super) static TABLE: &[Route] = &[
-    Route::new(Verb::Get, "/", "Shows what is served here", |verb| {
-        on(verb, service::index)
-    })
-    .public()
-    .answers("ServiceIndex"),
-    Route::new(Verb::Get, "/healthz", "Tells how the service is", |verb| {
-        on(verb, service::health)
-    })
-    .public()
-    .quiet()
-    .answers("ServiceHealth"),
-    Route::new(
-        Verb::Get,
-        "/readyz",
-        "Tells whether the service can do its work: 503 when the engine or the store cannot",
-        |verb| on(verb, service::ready),
-    )
-    .public()
-    .quiet()
-    .answers("ServiceHealth"),
-    Route::new(Verb::Get, "/docs", "Shows the routes as a page", |verb| {
-        on(verb, service::docs)
-    })
-    .public(),
-    Route::new(
-        Verb::Get,
-        "/openapi.json",
-        "Shows the routes as an OpenAPI document",
-        |verb| on(verb, service::openapi),
-    )
-    .public(),
-    Route::new(
-        Verb::Get,
-        "/policy",
-        "Shows runtimes and ceilings",
-        |verb| on(verb, service::policy),
-    )
-    .answers("ServicePolicy"),
-    Route::new(
-        Verb::Get,
-        "/doctor",
-        "Checks the service's invariants over store, engine and disk",
-        |verb| on(verb, service::doctor),
-    )
-    .answers("DoctorReport"),
-    Route::new(
-        Verb::Post,
-        "/sessions",
-        "Opens a session, or attaches to one",
-        |verb| on(verb, sessions::open),
-    )
-    .takes("CreateSessionRequest")
-    .answers("SessionCreated"),
-    Route::new(
-        Verb::Get,
-        "/sessions",
-        "Lists sessions in the order of opening",
-        |verb| on(verb, sessions::list),
-    )
-    .query(sessions::LIST_QUERY)
-    .answers("SessionList"),
-    Route::new(
-        Verb::Get,
-        "/sessions/{session_id}",
-        "Describes a session",
-        |verb| on(verb, sessions::describe),
-    )
-    .for_session()
-    .query(sessions::DESCRIBE_QUERY)
-    .answers("SessionInfo"),
-    Route::new(
-        Verb::Delete,
-        "/sessions/{session_id}",
-        "Closes a session",
-        |verb| on(verb, sessions::close),
-    )
-    .for_session()
-    .query(sessions::CLOSE_QUERY)
-    .answers_nothing(),
-    Route::new(
-        Verb::Get,
-        "/sessions/{session_id}/events",
-        "Shows what was done in a session",
-        |verb| on(verb, sessions::events),
-    )
-    .for_session()
-    .query(sessions::EVENTS_QUERY)
-    .answers("SessionEvents"),
-    Route::new(
-        Verb::Post,
-        "/sessions/{session_id}/exec",
-        "Runs a shell command and waits for it",
-        |verb| on(verb, sessions::exec),
-    )
-    .for_session()
-    .takes("ExecRequest")
-    .answers("ExecResponse"),
-    Route::new(
-        Verb::Delete,
-        "/workspaces/{session_id}",
-        "Removes everything that an id ever had",
-        |verb| on(verb, workspaces::purge),
-    )
-    .query(workspaces::PURGE_QUERY)
-    .answers_nothing(),
-    Route::new(
-        Verb::Get,
-        "/holds",
-        "Lists what holds the service back from acting on its own",
-        |verb| on(verb, holds::list),
-    )
-    .answers("HoldList"),
-    Route::new(Verb::Delete, "/holds/{name}", "Lets go of a hold", |verb| {
-        on(verb, holds::release)
-    })
-    .answers_nothing(),
-];
 
 /// One route.
 #[derive(Clone, Copy, Debug)]
@@ -142,8 +19,7 @@ pub(super) struct Route {
     pub(super) summary: &'static str,
     pub(super) access: Access,
     pub(super) query: &'static [Param],
-    /// The schema of the body.
-    pub(super) takes: Option<&'static str>,
+    pub(super) takes: Takes,
     pub(super) answers: Answer,
     pub(super) noise: Noise,
     handler: fn(MethodFilter) -> MethodRouter<Guarded>,
@@ -160,11 +36,26 @@ pub(super) enum Access {
     SessionOrService,
 }
 
+/// What a route takes as its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// None.
+    Nothing,
+    /// JSON of this schema.
+    Json(&'static str),
+    /// Bytes as they are.
+    Bytes,
+}
+
 /// What a route answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// JSON of this schema.
     Json(&'static str),
+    /// JSON of this schema, with 201 where it was made now and 200 where it was there.
+    Made(&'static str),
+    /// JSON of this schema a line, or events, or bytes: what the request accepts.
+    Stream(&'static str),
     /// A page or a document.
     Document,
     /// 204.
@@ -248,7 +139,7 @@ impl Route {
             summary,
             access: Access::Service,
             query: &[],
-            takes: None,
+            takes: Takes::Nothing,
             answers: Answer::Document,
             noise: Noise::Line,
             handler,
@@ -261,32 +152,47 @@ impl Route {
         self
     }
 
-    const fn for_session(mut self) -> Self {
+    pub(super) const fn for_session(mut self) -> Self {
         self.access = Access::SessionOrService;
         self
     }
 
-    const fn query(mut self, query: &'static [Param]) -> Self {
+    pub(super) const fn query(mut self, query: &'static [Param]) -> Self {
         self.query = query;
         self
     }
 
-    const fn takes(mut self, schema: &'static str) -> Self {
-        self.takes = Some(schema);
+    pub(super) const fn takes(mut self, schema: &'static str) -> Self {
+        self.takes = Takes::Json(schema);
         self
     }
 
-    const fn answers(mut self, schema: &'static str) -> Self {
+    pub(super) const fn answers(mut self, schema: &'static str) -> Self {
         self.answers = Answer::Json(schema);
         self
     }
 
-    const fn answers_nothing(mut self) -> Self {
+    pub(super) const fn takes_bytes(mut self) -> Self {
+        self.takes = Takes::Bytes;
+        self
+    }
+
+    pub(super) const fn makes(mut self, schema: &'static str) -> Self {
+        self.answers = Answer::Made(schema);
+        self
+    }
+
+    pub(super) const fn streams(mut self, schema: &'static str) -> Self {
+        self.answers = Answer::Stream(schema);
+        self
+    }
+
+    pub(super) const fn answers_nothing(mut self) -> Self {
         self.answers = Answer::Nothing;
         self
     }
 
-    const fn quiet(mut self) -> Self {
+    pub(super) const fn quiet(mut self) -> Self {
         self.noise = Noise::Quiet;
         self
     }
@@ -398,6 +304,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::table::TABLE;
 
     fn lead(method: &Method, path: &str) -> String {
         match find(TABLE, method, path) {

@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use crate::api::edge::Edge;
+use crate::api::edge::{Edge, Stopping};
 use crate::api::pace::{Limits, Pace, Paced};
 use crate::api::room::BodyRoom;
-use crate::api::routes::TABLE;
 use crate::api::shed::{SHED_MAX, turn_away};
+use crate::api::table::TABLE;
 use crate::control::Control;
 
 /// Headers of one request.
@@ -218,11 +218,14 @@ impl Door {
             }
             let pace = Arc::new(Pace::default());
             let paced = TokioIo::new(Paced::new(stream, Arc::clone(&pace), limits));
+            let stopping = Stopping(stop.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let edge = Arc::clone(&edge);
                 let busy = pace.begin();
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(stopping.clone());
                 async move {
-                    let reply = edge.answer(request.map(Body::new)).await;
+                    let reply = edge.answer(request).await;
                     Ok::<_, Infallible>(reply.map(|body| busy.with(body)))
                 }
             });
@@ -292,6 +295,9 @@ fn note(ended: Result<(), tokio::task::JoinError>) {
         error!(%cause, "a connection panicked");
     }
 }
+
+#[cfg(test)]
+mod streams;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use crate::api::auth::{Anyone, ServiceCaller};
 use crate::api::docs::Page;
 use crate::api::error::retry_after;
-use crate::api::routes::{TABLE, endpoints};
+use crate::api::routes::endpoints;
+use crate::api::table::TABLE;
 use crate::api::{openapi, reply};
 use crate::wire::service::ServiceIndex;
 

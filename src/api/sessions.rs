@@ -11,8 +11,10 @@ use crate::api::edge::request_id;
 use crate::api::error::Failure;
 use crate::api::routes::{Param, ParamKind};
 use crate::api::validate::{self, Form};
-use crate::api::{query, reply};
-use crate::control::request::{Attach, COMMAND_BYTES_MAX, Events, Exec, List, Open, Sampling};
+use crate::api::{command, query, reply};
+use crate::control::request::{
+    Attach, COMMAND_BYTES_MAX, Events, Exec, Input, List, Open, Sampling,
+};
 use crate::id::RequestId;
 use crate::session::record::Purge;
 
@@ -185,13 +187,20 @@ pub(super) async fn exec(
 
 fn read_exec(body: &JsonText, request_id: RequestId) -> Result<Exec, Failure> {
     let mut form = Form::body(body.parse()?)?;
-    let [command, timeout_seconds] = form.fields(["command", "timeout_seconds"]);
-    let command = form.required(&command, validate::text);
+    let [text, timeout_seconds, stdin] = form.fields(["command", "timeout_seconds", "stdin"]);
+    let how = command::how_fields(&form);
+    let text = form.required(&text, validate::text);
     let timeout_secs = form.optional(&timeout_seconds, validate::positive);
+    let stdin = form.optional(&stdin, validate::text);
+    let stdin = stdin.map_or(Input::Closed, Input::Text);
+    let options = command::options(&mut form, &how, stdin);
     form.finish()?;
+    // By the contract a command that no shell takes is no fault of the request.
+    let is_startable = text.len() <= COMMAND_BYTES_MAX;
+    command::check_size(is_startable.then_some(text.as_str()), &options)?;
     Ok(Exec {
-        command,
-        options: crate::control::request::Options::default(),
+        command: text,
+        options,
         timeout: timeout_secs.map(Duration::from_secs),
         request_id,
     })
@@ -296,6 +305,34 @@ mod tests {
                 ]
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_command_takes_variables_a_directory_a_user_and_input() {
+        let read = async |text: &str| read_exec(&body(text).await, RequestId::parse("r").unwrap());
+        let full = r#"{"command":"x","env":{"A":"b"},"cwd":"/tmp","user":"0","stdin":"in"}"#;
+        let options = read(full).await.unwrap().options;
+        assert_eq!(options.env["A"], "b");
+        assert_eq!(options.cwd.as_deref(), Some("/tmp"));
+        assert_eq!(options.user.as_deref(), Some("0"));
+        assert_eq!(options.stdin, Input::Text("in".to_owned()));
+        let plain = read(r#"{"command":"x","cwd":null,"user":null,"stdin":null}"#).await;
+        assert_eq!(
+            plain.unwrap().options,
+            crate::control::request::Options::default()
+        );
+        assert_eq!(
+            faults(read(r#"{"command":"x","env":null,"stdin":true}"#).await),
+            [
+                r#"string_type ["body","stdin"]"#,
+                r#"dict_type ["body","env"]"#
+            ]
+        );
+        // One that no shell takes is answered by how it failed to start.
+        let long = format!(r#"{{"command":"{}"}}"#, "x".repeat(1 << 20));
+        assert!(read(&long).await.is_ok());
+        let fed = format!(r#"{{"command":"cat","stdin":"{}"}}"#, "x".repeat(1 << 20));
+        assert_eq!(read(&fed).await.unwrap_err().status(), 413);
     }
 
     #[tokio::test]

@@ -10,8 +10,19 @@ use serde_json::{Value, json};
 use crate::api::error::Failure;
 use crate::api::json::{Json, Kind, echo_text};
 use crate::api::room::capacity;
-use crate::id::{NAME_PATTERN, SessionId, Tenant};
+use crate::id::{NAME_PATTERN, RunId, SessionId, Tenant};
 use crate::wire::error::FieldError;
+
+mod lists;
+mod numbers;
+#[cfg(test)]
+mod tests;
+
+pub(super) use lists::{Faults, Length, text_map, texts};
+pub(super) use numbers::{at_least, page, positive, seconds};
+
+/// The pattern of a run's id, as error replies show it.
+pub(super) const RUN_ID_PATTERN: &str = "^[0-9a-f]{32}$";
 
 /// Why a value is not what its field wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +62,17 @@ impl Fault {
         }
     }
 
-    fn pattern(pattern: &str) -> Self {
+    /// Refuses a value for a reason of our own, in a sentence.
+    pub(super) fn value(sentence: impl std::fmt::Display) -> Self {
+        Self {
+            kind: "value_error",
+            msg: Cow::Owned(format!("Value error, {sentence}")),
+            ctx: Some(json!({ "error": {} })),
+        }
+    }
+
+    /// Refuses a text that is not of this pattern.
+    pub(super) fn pattern(pattern: &str) -> Self {
         Self {
             kind: "string_pattern_mismatch",
             msg: Cow::Owned(format!("String should match pattern '{pattern}'")),
@@ -85,6 +106,17 @@ impl Given<'_> {
         matches!(self, Self::Json(json) if json.kind() == Kind::Null)
     }
 
+    /// Returns the yes or no that a body holds, where it is one as such.
+    pub(super) fn truth(&self) -> Option<bool> {
+        match self {
+            Self::Json(json) => match json.kind() {
+                Kind::Bool(truth) => Some(truth),
+                Kind::Null | Kind::Number(_) | Kind::Text | Kind::Array | Kind::Object => None,
+            },
+            Self::Text(_) => None,
+        }
+    }
+
     fn echo(&self) -> Value {
         match self {
             Self::Json(json) => json.echo(),
@@ -101,6 +133,11 @@ pub(super) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
+    /// Tells whether something but `null` was given.
+    pub(super) fn is_given(&self) -> bool {
+        self.given.as_ref().is_some_and(|given| !given.is_null())
+    }
+
     /// Pairs a name with what was given for it.
     pub(super) fn new(name: &'static str, given: Option<Given<'a>>) -> Self {
         Self { name, given }
@@ -150,34 +187,48 @@ impl<'a> Form<'a> {
     }
 
     /// Reads a field that must be given.
-    pub(super) fn required<T: Default>(
+    pub(super) fn required<T: Default, F: Into<Faults>>(
         &mut self,
         field: &Field<'a>,
-        read: impl FnOnce(&Given<'a>) -> Result<T, Fault>,
+        read: impl FnOnce(&Given<'a>) -> Result<T, F>,
     ) -> T {
         if let Some(given) = &field.given {
             return self.noted(field.name, given, read).unwrap_or_default();
         }
-        let whole = self.body.map_or(Value::Null, Json::echo);
-        self.note(field.name, Fault::plain("missing", "Field required"), whole);
+        self.miss(field);
         T::default()
     }
 
+    /// Notes that a field is missing.
+    pub(super) fn miss(&mut self, field: &Field<'a>) {
+        let whole = self.body.map_or(Value::Null, Json::echo);
+        let fault = Fault::plain("missing", "Field required");
+        let loc = self.loc(field.name);
+        self.faults.push(fault.at(loc, whole));
+    }
+
+    /// Notes what is wrong with a field beside others.
+    pub(super) fn refuse(&mut self, field: &Field<'a>, fault: Fault) {
+        let input = field.given.as_ref().map_or(Value::Null, Given::echo);
+        let loc = self.loc(field.name);
+        self.faults.push(fault.at(loc, input));
+    }
+
     /// Reads a field that may be left out or `null`.
-    pub(super) fn optional<T>(
+    pub(super) fn optional<T, F: Into<Faults>>(
         &mut self,
         field: &Field<'a>,
-        read: impl FnOnce(&Given<'a>) -> Result<T, Fault>,
+        read: impl FnOnce(&Given<'a>) -> Result<T, F>,
     ) -> Option<T> {
         let given = field.given.as_ref().filter(|given| !given.is_null())?;
         self.noted(field.name, given, read)
     }
 
     /// Reads a field that may be left out but not `null`.
-    pub(super) fn or_default<T: Default>(
+    pub(super) fn or_default<T: Default, F: Into<Faults>>(
         &mut self,
         field: &Field<'a>,
-        read: impl FnOnce(&Given<'a>) -> Result<T, Fault>,
+        read: impl FnOnce(&Given<'a>) -> Result<T, F>,
     ) -> T {
         field
             .given
@@ -195,20 +246,24 @@ impl<'a> Form<'a> {
         }
     }
 
-    fn noted<T>(
+    fn noted<T, F: Into<Faults>>(
         &mut self,
         name: &'static str,
         given: &Given<'a>,
-        read: impl FnOnce(&Given<'a>) -> Result<T, Fault>,
+        read: impl FnOnce(&Given<'a>) -> Result<T, F>,
     ) -> Option<T> {
-        read(given)
-            .map_err(|fault| self.note(name, fault, given.echo()))
-            .ok()
+        match read(given) {
+            Ok(value) => Some(value),
+            Err(faults) => {
+                let loc = self.loc(name);
+                self.faults.extend(faults.into().at(&loc, given));
+                None
+            }
+        }
     }
 
-    fn note(&mut self, name: &'static str, fault: Fault, input: Value) {
-        self.faults
-            .push(fault.at(vec![json!(self.place), json!(name)], input));
+    fn loc(&self, name: &'static str) -> Vec<Value> {
+        vec![json!(self.place), json!(name)]
     }
 }
 
@@ -252,6 +307,16 @@ pub(super) fn path_session_id(text: &str) -> Result<SessionId, Failure> {
     })
 }
 
+/// Checks the run id of a path.
+pub(super) fn path_run_id(text: &str) -> Result<RunId, Failure> {
+    let given = Given::Text(Cow::Borrowed(text));
+    run_id(&given).map_err(|fault| {
+        Failure::Invalid(vec![
+            fault.at(vec![json!("path"), json!("run_id")], given.echo()),
+        ])
+    })
+}
+
 /// Reads a string.
 pub(super) fn text(given: &Given<'_>) -> Result<String, Fault> {
     match given {
@@ -283,6 +348,11 @@ pub(super) fn session_id(given: &Given<'_>) -> Result<SessionId, Fault> {
 /// Reads a tenant.
 pub(super) fn tenant(given: &Given<'_>) -> Result<Tenant, Fault> {
     Tenant::parse(&text(given)?).map_err(|_| Fault::pattern(NAME_PATTERN))
+}
+
+/// Reads the id of a run.
+pub(super) fn run_id(given: &Given<'_>) -> Result<RunId, Fault> {
+    RunId::parse(&text(given)?).map_err(|_| Fault::pattern(RUN_ID_PATTERN))
 }
 
 /// Reads one of a few words.
@@ -329,258 +399,6 @@ pub(super) fn flag(given: &Given<'_>) -> Result<bool, Fault> {
         },
         Kind::Null | Kind::Array | Kind::Object => {
             Err(Fault::plain("bool_type", "Input should be a valid boolean"))
-        }
-    }
-}
-
-/// Reads a whole number that is at least `least`; one that is too large is the largest.
-pub(super) fn at_least(given: &Given<'_>, least: u64) -> Result<u64, Fault> {
-    match integer(given)? {
-        Integer::Natural(n) if least <= n => Ok(n),
-        Integer::Natural(_) | Integer::Negative => Err(Fault::bound(Bound::AtLeast(least))),
-    }
-}
-
-/// Reads a whole number above zero; one that is too large is the largest.
-pub(super) fn positive(given: &Given<'_>) -> Result<u64, Fault> {
-    match integer(given)? {
-        Integer::Natural(n) if 0 < n => Ok(n),
-        Integer::Natural(_) | Integer::Negative => Err(Fault::bound(Bound::Above(0))),
-    }
-}
-
-/// Reads a page size: at least one, and at most `most`.
-pub(super) fn page(given: &Given<'_>, most: u64) -> Result<usize, Fault> {
-    let over = || Fault::bound(Bound::AtMost(most));
-    let n = at_least(given, 1)?;
-    if n <= most {
-        usize::try_from(n).map_err(|_| over())
-    } else {
-        Err(over())
-    }
-}
-
-/// A whole number as far as our fields need one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Integer {
-    Natural(u64),
-    Negative,
-}
-
-fn integer(given: &Given<'_>) -> Result<Integer, Fault> {
-    let json = match given {
-        Given::Text(text) => return spelled_integer(text),
-        Given::Json(json) => json,
-    };
-    match json.kind() {
-        Kind::Bool(flag) => Ok(Integer::Natural(u64::from(flag))),
-        Kind::Text => match json.text() {
-            Some(Ok(digits)) => spelled_integer(&digits),
-            Some(Err(_)) | None => Err(unparsed()),
-        },
-        Kind::Number(digits) => match whole(digits) {
-            Some(n) => Ok(n),
-            None => fractional(digits),
-        },
-        Kind::Null | Kind::Array | Kind::Object => {
-            Err(Fault::plain("int_type", "Input should be a valid integer"))
-        }
-    }
-}
-
-/// Reads digits with a sign or none; saturates.
-fn whole(digits: &str) -> Option<Integer> {
-    let (negative, digits) = match digits.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, digits),
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let n = digits.parse().unwrap_or(u64::MAX);
-    Some(if negative && n != 0 {
-        Integer::Negative
-    } else {
-        Integer::Natural(n)
-    })
-}
-
-/// Reads a number with a point or an exponent, which has to be whole all the same.
-fn fractional(digits: &str) -> Result<Integer, Fault> {
-    let number: f64 = digits.parse().unwrap_or(f64::NAN);
-    if !number.is_finite() {
-        return Err(Fault::plain(
-            "finite_number",
-            "Input should be a finite number",
-        ));
-    }
-    if number.fract() != 0.0 {
-        return Err(Fault::plain(
-            "int_from_float",
-            "Input should be a valid integer, got a number with a fractional part",
-        ));
-    }
-    // Without a fraction the shortest decimal text is plain digits.
-    whole(&format!("{number}")).ok_or_else(unparsed)
-}
-
-/// Reads a whole number from text: space around it, a sign, `_` and `.0` are allowed.
-fn spelled_integer(text: &str) -> Result<Integer, Fault> {
-    let trimmed = text.trim();
-    let digits = trimmed.strip_prefix('+').unwrap_or(trimmed);
-    let digits = match digits.split_once('.') {
-        Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') && !zeros.is_empty() => {
-            whole
-        }
-        Some(_) => return Err(unparsed()),
-        None => digits,
-    };
-    let odd = |part: &str| part.starts_with('_') || part.ends_with('_') || part.contains("__");
-    if odd(digits.trim_start_matches('-')) {
-        return Err(unparsed());
-    }
-    whole(&digits.replace('_', "")).ok_or_else(unparsed)
-}
-
-fn unparsed() -> Fault {
-    Fault::plain(
-        "int_parsing",
-        "Input should be a valid integer, unable to parse string as an integer",
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn body(text: &str) -> Given<'_> {
-        Given::Json(Json::check(text).unwrap())
-    }
-
-    fn query(text: &str) -> Given<'_> {
-        Given::Text(Cow::Borrowed(text))
-    }
-
-    fn kind<T: std::fmt::Debug>(read: Result<T, Fault>) -> &'static str {
-        read.unwrap_err().kind
-    }
-
-    #[test]
-    fn a_flag_is_spelled_in_many_ways_and_no_others() {
-        for yes in [
-            "true", "1", "1.0", "\"1\"", "\"T\"", "\"y\"", "\"YES\"", "\"on\"",
-        ] {
-            assert_eq!(flag(&body(yes)), Ok(true), "{yes}");
-        }
-        for no in [
-            "false", "0", "0.0", "\"0\"", "\"f\"", "\"N\"", "\"no\"", "\"Off\"",
-        ] {
-            assert_eq!(flag(&body(no)), Ok(false), "{no}");
-        }
-        for unclear in ["2", "\"2\"", "\"\"", "NaN", "\"\\ud800\""] {
-            assert_eq!(kind(flag(&body(unclear))), "bool_parsing", "{unclear}");
-        }
-        for other in ["null", "[]", "{}"] {
-            assert_eq!(kind(flag(&body(other))), "bool_type", "{other}");
-        }
-        assert_eq!(kind(flag(&query(""))), "bool_parsing");
-        assert_eq!(flag(&query("Yes")), Ok(true));
-    }
-
-    #[test]
-    fn a_whole_number_may_be_written_as_text_or_with_a_zero_fraction() {
-        for two in ["2", "2.0", "2e0", "\"2\"", "\" +2 \"", "\"2.0\"", "\"0_2\""] {
-            assert_eq!(at_least(&body(two), 0), Ok(2), "{two}");
-        }
-        assert_eq!(at_least(&body("1e300"), 0), Ok(u64::MAX));
-        assert_eq!(at_least(&body("-0"), 0), Ok(0));
-        assert_eq!(kind(at_least(&body("1.5"), 0)), "int_from_float");
-        assert_eq!(kind(at_least(&body("NaN"), 0)), "finite_number");
-        assert_eq!(kind(at_least(&body("[]"), 0)), "int_type");
-        for odd in ["", "x", "1.5", "_1", "1__0", "--1", "1e3"] {
-            assert_eq!(kind(at_least(&query(odd), 0)), "int_parsing", "{odd}");
-        }
-    }
-
-    #[test]
-    fn a_bound_is_named_in_kind_message_and_context() {
-        let fault = at_least(&query("-1"), 0).unwrap_err();
-        assert_eq!(fault.msg, "Input should be greater than or equal to 0");
-        assert_eq!(fault.ctx, Some(json!({"ge": 0})));
-        let fault = positive(&body("0")).unwrap_err();
-        assert_eq!(
-            (fault.kind, &*fault.msg),
-            ("greater_than", "Input should be greater than 0")
-        );
-        assert_eq!(fault.ctx, Some(json!({"gt": 0})));
-        let fault = page(&query("1001"), 1000).unwrap_err();
-        assert_eq!(
-            (fault.kind, &*fault.msg),
-            (
-                "less_than_equal",
-                "Input should be less than or equal to 1000"
-            )
-        );
-        assert_eq!(kind(page(&query("0"), 1000)), "greater_than_equal");
-    }
-
-    #[test]
-    fn a_form_tells_all_its_faults_at_once() {
-        let json = Json::check(r#"{"tenant":"-","reuse":2,"other":1}"#).unwrap();
-        let mut form = Form::body(json).unwrap();
-        let [command, by, reuse] = form.fields(["command", "tenant", "reuse"]);
-        let _placeholders = (
-            form.required(&command, text),
-            form.optional(&by, tenant),
-            form.or_default(&reuse, flag),
-        );
-        let Err(Failure::Invalid(faults)) = form.finish() else {
-            panic!("three fields are at fault");
-        };
-        assert_eq!(
-            serde_json::to_value(faults).unwrap(),
-            json!([
-                {"type": "missing", "loc": ["body", "command"], "msg": "Field required",
-                 "input": {"tenant": "-", "reuse": 2, "other": 1}},
-                {"type": "string_pattern_mismatch", "loc": ["body", "tenant"],
-                 "msg": format!("String should match pattern '{NAME_PATTERN}'"),
-                 "input": "-", "ctx": {"pattern": NAME_PATTERN}},
-                {"type": "bool_parsing", "loc": ["body", "reuse"],
-                 "msg": "Input should be a valid boolean, unable to interpret input", "input": 2},
-            ])
-        );
-    }
-
-    #[test]
-    fn null_stands_for_a_field_left_out_only_where_it_may_be_left_out() {
-        let json = Json::check(r#"{"a":null}"#).unwrap();
-        let mut form = Form::body(json).unwrap();
-        let [a] = form.fields(["a"]);
-        assert_eq!(form.optional(&a, text), None);
-        assert!(form.faults.is_empty());
-        assert!(!form.or_default(&a, flag));
-        assert_eq!(form.faults.len(), 1);
-    }
-
-    proptest! {
-        #[test]
-        fn no_json_makes_a_reader_panic(number in r"-?(0|[1-9][0-9]{0,400})(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,5})?", word in ".{0,40}") {
-            let word = serde_json::to_string(&word).unwrap();
-            for json in [number.as_str(), word.as_str()] {
-                let given = body(json);
-                let _read = (
-                    flag(&given), positive(&given), page(&given, 9), text(&given),
-                    session_id(&given), tenant(&given), one_of(&given, &["a"]),
-                );
-            }
-        }
-
-        #[test]
-        fn no_query_makes_a_reader_panic(word in ".{0,40}") {
-            let given = query(&word);
-            let _read = (flag(&given), positive(&given), page(&given, 9), session_id(&given));
         }
     }
 }

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
+mod runs;
+
+pub use runs::{How, Kill, Logs, OneRun, Run, Runs};
+
 use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
 use crate::id::{Alias, SessionId, Tenant};
 use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT, WORKSPACE_ROOT_CHANGED};
@@ -34,8 +38,8 @@ Exit status:
   7  the service is unreachable or did not answer in time, or (doctor) something
      could not be seen
 
-exec ends with the status of its command instead, with 124 where the command \
-was over its time, and with 125 where sandboxctl itself failed.";
+exec and run end with the status of their command instead, with 124 where the \
+command was over its time, and with 125 where sandboxctl itself failed.";
 
 const EXEC_AFTER_HELP: &str = "\
 Examples:
@@ -45,6 +49,9 @@ Examples:
 
   # Several are a program and its arguments.
   sandboxctl exec s1 --timeout 60 -- grep -r \"it's\" .
+
+  # With a variable, in a directory, and with input.
+  sandboxctl exec s1 -e CI=1 -w src -i -- 'wc -l' < notes.txt
 
 Ends with the status of the command, with 124 where it was over its time, and \
 with 125 where sandboxctl failed or nobody knows how the command ended.";
@@ -133,8 +140,8 @@ pub struct Global {
     )]
     pub output: Output,
 
-    /// Wait at most this long for a reply (30 if not given); with exec, let the
-    /// command run at most this long
+    /// Wait at most this long for a reply (30 if not given); with exec and run,
+    /// let the command run at most this long
     #[arg(
         long,
         global = true,
@@ -177,6 +184,17 @@ pub enum Verb {
     /// Run a command in a session, and end as it ends
     #[command(after_long_help = EXEC_AFTER_HELP)]
     Exec(Exec),
+    /// Run a program in a session and end as it ends, or in the background
+    #[command(after_long_help = runs::RUN_AFTER_HELP)]
+    Run(Run),
+    /// List the runs of a session that were started in the background
+    Runs(Runs),
+    /// Show what a run wrote
+    Logs(Logs),
+    /// Send a signal to the processes of a run
+    Kill(Kill),
+    /// Stop a run: TERM, and KILL two seconds later
+    Stop(OneRun),
     /// Show what was done in a session
     Events(Events),
     /// Close sessions; their files stay unless --purge is given
@@ -300,6 +318,10 @@ pub struct Exec {
     /// The session; it is woken where it sleeps
     #[arg(value_name = "ID", value_parser = SessionId::parse)]
     pub id: SessionId,
+
+    /// How it is run.
+    #[command(flatten)]
+    pub how: How,
 
     /// The command: one argument is text for the shell, several are a program
     /// with its arguments, which reach it as they are

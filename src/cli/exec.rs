@@ -4,6 +4,7 @@ use super::args::{self, Output};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::printer::Printer;
+use super::runs::input;
 use super::text::shell;
 use crate::client::Client;
 use crate::wire::exec::{ExecRequest, ExecResponse};
@@ -17,7 +18,10 @@ pub(super) async fn exec(
     let request = ExecRequest {
         command: shell(&args.command),
         timeout_seconds: timeout_secs,
-        ..ExecRequest::default()
+        env: args.how.env(),
+        cwd: args.how.workdir.clone(),
+        user: args.how.user.clone(),
+        stdin: input(printer, &args.how)?,
     };
     let reply = client.exec(&args.id, &request).await?;
     match printer.output() {

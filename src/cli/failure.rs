@@ -26,6 +26,12 @@ pub(super) enum Failure {
     /// The token's file holds none.
     #[error("use the token from {from}: {why}")]
     TokenText { from: String, why: &'static str },
+    /// Standard input cannot be read for a command.
+    #[error("read standard input")]
+    Input(#[source] io::Error),
+    /// Standard input cannot be sent to a command.
+    #[error("send standard input: {0}")]
+    InputText(&'static str),
     /// Data cannot be written, or an answer not read.
     #[error("write the output")]
     Stream(#[from] io::Error),
@@ -42,10 +48,12 @@ impl Failure {
         match self {
             Self::Call(error) => Exit::of_error(error),
             Self::TokenFile { .. } | Self::TokenText { .. } => Exit::AUTHENTICATION,
-            Self::Url(_) | Self::NobodyConfirmed | Self::Declined => Exit::USAGE,
+            Self::Url(_) | Self::NobodyConfirmed | Self::Declined | Self::InputText(_) => {
+                Exit::USAGE
+            }
             // Whoever read the output wanted no more of it, as head does.
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::OK,
-            Self::Stream(_) => Exit::FAILED,
+            Self::Stream(_) | Self::Input(_) => Exit::FAILED,
         }
     }
 
@@ -55,7 +63,8 @@ impl Failure {
             Self::Call(error) => sentence(error),
             Self::Url(error) => error.to_string(),
             Self::TokenFile { source, .. } => format!("failed to {self}: {source}"),
-            Self::TokenText { .. } => format!("failed to {self}"),
+            Self::TokenText { .. } | Self::InputText(_) => format!("failed to {self}"),
+            Self::Input(source) => format!("failed to {self}: {source}"),
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => return None,
             Self::Stream(source) => format!("failed to {self}: {source}"),
             Self::NobodyConfirmed => {
@@ -75,7 +84,8 @@ impl Failure {
                 Some("--token-file names a file that holds the token and nothing else".to_owned())
             }
             Self::NobodyConfirmed => Some("--yes confirms it".to_owned()),
-            Self::Declined | Self::Stream(_) => None,
+            Self::InputText(_) => Some("put it into a file of the session first".to_owned()),
+            Self::Declined | Self::Stream(_) | Self::Input(_) => None,
         }
     }
 }
@@ -85,6 +95,15 @@ impl Failure {
 pub(super) enum TokenGiven {
     Yes,
     No,
+}
+
+/// Makes an error of a refusal that came in the midst of a reply.
+pub(super) fn refused(body: ErrorBody) -> Error {
+    Error::Refused {
+        // What was begun with a success has no status of its own any more.
+        status: if body.retryable { 503 } else { 410 },
+        body: Box::new(body),
+    }
 }
 
 /// Puts a call that did not succeed into one sentence.
@@ -142,6 +161,9 @@ fn refusal_hint(status: u16, body: &ErrorBody, verb: &Verb, token: TokenGiven) -
         },
         (Exit::NOT_FOUND, Verb::Release(_)) => {
             "sandboxctl health shows the holds that stand".to_owned()
+        }
+        (Exit::NOT_FOUND, _) if matches!(body.code.as_str(), "no_run" | "run_lost") => {
+            "sandboxctl runs ID shows the runs of a session".to_owned()
         }
         (Exit::NOT_FOUND, _) => "sandboxctl ls shows the sessions that are open".to_owned(),
         (Exit::CONFLICT, Verb::Open(_)) => "--reuse attaches to a session that is open".to_owned(),

@@ -16,6 +16,7 @@ mod holds;
 mod printer;
 mod removal;
 mod run;
+mod runs;
 mod sessions;
 mod text;
 mod token;

@@ -99,8 +99,19 @@ impl<'a> Printer<'a> {
 
     /// Prints what a command printed, to the byte.
     pub(super) fn raw(&mut self, text: &str) -> io::Result<()> {
-        self.streams.stdout.write_all(text.as_bytes())?;
+        self.raw_bytes(text.as_bytes())
+    }
+
+    /// Prints what a command wrote to its standard output, to the byte and at once.
+    pub(super) fn raw_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.streams.stdout.write_all(bytes)?;
         self.streams.stdout.flush()
+    }
+
+    /// Prints what a command wrote to its standard error, to the byte and at once.
+    pub(super) fn raw_error(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.streams.stderr.write_all(bytes)?;
+        self.streams.stderr.flush()
     }
 
     /// Prints a JSON document over several lines.

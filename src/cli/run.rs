@@ -4,7 +4,7 @@ use super::args::{Args, Global, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{doctor, events, exec, health, holds, removal, sessions, token};
+use super::{doctor, events, exec, health, holds, removal, runs, sessions, token};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -40,9 +40,15 @@ pub async fn run(
             }
             match &args.verb {
                 Verb::Exec(_) => Exit::EXEC_FAILED,
+                Verb::Run(run) if !run.detach => Exit::EXEC_FAILED,
                 Verb::Ls(_)
                 | Verb::Get(_)
                 | Verb::Open(_)
+                | Verb::Run(_)
+                | Verb::Runs(_)
+                | Verb::Logs(_)
+                | Verb::Kill(_)
+                | Verb::Stop(_)
                 | Verb::Events(_)
                 | Verb::Rm(_)
                 | Verb::Purge(_)
@@ -93,6 +99,20 @@ async fn act(
         Verb::Get(get) => sessions::get(client, printer, get).await,
         Verb::Open(open) => sessions::open(client, printer, open).await,
         Verb::Exec(exec) => exec::exec(client, printer, exec, args.global.timeout).await,
+        Verb::Run(run) if run.detach => {
+            runs::start(client, printer, run, args.global.timeout).await
+        }
+        Verb::Run(run) => runs::run(client, printer, run, args.global.timeout).await,
+        Verb::Runs(of) => runs::list(client, printer, of).await,
+        Verb::Logs(logs) => {
+            tokio::select! {
+                biased;
+                () = interrupt => Ok(Exit::OK),
+                shown = runs::logs(client, printer, logs, runs::AGAIN) => shown,
+            }
+        }
+        Verb::Kill(kill) => runs::kill(client, printer, kill).await,
+        Verb::Stop(run) => runs::stop(client, printer, run).await,
         Verb::Events(events) if events.follow => {
             tokio::select! {
                 biased;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::endpoint::Endpoint;
 use super::error::{Error, refusal};
-use super::transport::Transport;
+use super::transport::{Opened, REPLY_BYTES_MAX, Transport};
 use crate::id::{RequestId, SessionId, Tenant};
 use crate::secret::Secret;
 use crate::wire::doctor::DoctorReport;
@@ -250,36 +251,35 @@ impl Client {
         self.json(call).await
     }
 
-    fn get(&self, path: String) -> Call {
+    pub(super) fn get(&self, path: String) -> Call {
         Call {
             method: Method::GET,
             path,
-            body: None,
+            sends: Sends::Nothing,
             deadline: self.deadline,
+            reply_bytes_max: REPLY_BYTES_MAX,
         }
     }
 
-    fn post<T: Serialize>(&self, path: String, body: &T) -> Call {
+    pub(super) fn post<T: Serialize>(&self, path: String, body: &T) -> Call {
         let body = serde_json::to_vec(body).expect("a wire type has text keys and finite numbers");
         Call {
             method: Method::POST,
-            path,
-            body: Some(Bytes::from(body)),
-            deadline: self.deadline,
+            sends: Sends::Json(Bytes::from(body)),
+            ..self.get(path)
         }
     }
 
-    async fn delete(&self, path: String) -> Result<(), Error> {
+    pub(super) async fn delete(&self, path: String) -> Result<(), Error> {
         let call = Call {
             method: Method::DELETE,
-            path,
-            body: None,
             deadline: self.deadline.saturating_add(HELD_REPLY_GRACE),
+            ..self.get(path)
         };
         self.send(&call).await.map(drop)
     }
 
-    async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+    pub(super) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let body = self.send(&call).await?;
         serde_json::from_slice(&body).map_err(|source| Error::Malformed {
             call: format!("{} {}", call.method, call.path),
@@ -288,7 +288,33 @@ impl Client {
     }
 
     /// Sends a call and returns the body of its success.
-    async fn send(&self, call: &Call) -> Result<Bytes, Error> {
+    pub(super) async fn send(&self, call: &Call) -> Result<Bytes, Error> {
+        let (request, request_id) = self.request(call);
+        let bounds = (call.deadline, call.reply_bytes_max);
+        let reply = self.transport.send(request, bounds).await?;
+        if reply.status.is_success() {
+            Ok(reply.body)
+        } else {
+            let status = reply.status.as_u16();
+            Err(refusal(status, &reply.body, request_id.as_str()))
+        }
+    }
+
+    /// Sends a call and returns the body of its success as it comes, without a deadline
+    /// from then on.
+    pub(super) async fn open_reply(&self, call: &Call) -> Result<Incoming, Error> {
+        let (request, request_id) = self.request(call);
+        let bounds = (call.deadline, call.reply_bytes_max);
+        match self.transport.open(request, bounds).await? {
+            Opened::Success(body) => Ok(body),
+            Opened::Other(reply) => {
+                let status = reply.status.as_u16();
+                Err(refusal(status, &reply.body, request_id.as_str()))
+            }
+        }
+    }
+
+    fn request(&self, call: &Call) -> (Request<Full<Bytes>>, RequestId) {
         let request_id = RequestId::random();
         let mut request = Request::builder()
             .method(&call.method)
@@ -297,19 +323,18 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header(TOKEN, token);
         }
-        if call.body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+        let (kind, body) = match &call.sends {
+            Sends::Nothing => (None, Bytes::new()),
+            Sends::Json(body) => (Some("application/json"), body.clone()),
+            Sends::Bytes(body) => (Some("application/octet-stream"), body.clone()),
+        };
+        if let Some(kind) = kind {
+            request = request.header(CONTENT_TYPE, kind);
         }
         let request = request
-            .body(Full::new(call.body.clone().unwrap_or_default()))
+            .body(Full::new(body))
             .expect("an endpoint, checked ids and an encoded query make a request");
-        let reply = self.transport.send(request, call.deadline).await?;
-        if reply.status.is_success() {
-            Ok(reply.body)
-        } else {
-            let status = reply.status.as_u16();
-            Err(refusal(status, &reply.body, request_id.as_str()))
-        }
+        (request, request_id)
     }
 }
 
@@ -322,19 +347,31 @@ impl fmt::Debug for Client {
     }
 }
 
-struct Call {
-    method: Method,
-    path: String,
-    body: Option<Bytes>,
-    deadline: Duration,
+/// One call.
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) sends: Sends,
+    pub(super) deadline: Duration,
+    pub(super) reply_bytes_max: usize,
+}
+
+/// The body of a call.
+pub(super) enum Sends {
+    /// None.
+    Nothing,
+    /// JSON.
+    Json(Bytes),
+    /// Bytes as they are.
+    Bytes(Bytes),
 }
 
 /// Collects `name=value` pairs.
 #[derive(Default)]
-struct Query(String);
+pub(super) struct Query(String);
 
 impl Query {
-    fn add(&mut self, name: &str, value: Option<impl ToString>) {
+    pub(super) fn add(&mut self, name: &str, value: Option<impl ToString>) {
         if let Some(value) = value {
             self.0.push(if self.0.is_empty() { '?' } else { '&' });
             self.0.push_str(name);
@@ -351,196 +388,10 @@ impl Query {
         }
     }
 
-    fn after(&self, path: &str) -> String {
+    pub(super) fn after(&self, path: &str) -> String {
         format!("{path}{}", self.0)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::REPLY_BYTES_MAX;
-    use crate::client::scripted::{Reply, Scripted};
-
-    const EMPTY_LIST: &str =
-        r#"{"sessions":[],"limit":null,"open_limit":null,"tenant_limit":null}"#;
-
-    fn id() -> SessionId {
-        SessionId::parse("a").unwrap()
-    }
-
-    fn list() -> Reply {
-        Reply::Answer(200, EMPTY_LIST.to_owned())
-    }
-
-    fn client(server: &Scripted) -> Client {
-        Client::new(Endpoint::parse(&server.url).unwrap())
-    }
-
-    #[tokio::test]
-    async fn every_call_goes_to_its_route() {
-        let server = Scripted::serve([]).await;
-        let client = client(&server);
-        let options = ListOptions {
-            usage: Usage::Sample,
-            tenant: Some(Tenant::parse("t1").unwrap()),
-            state: Some(SessionState::Hibernated),
-            limit: Some(5),
-            cursor: Some("a&b=%".to_owned()),
-        };
-        let exec = ExecRequest {
-            command: "true".to_owned(),
-            timeout_seconds: None,
-            ..ExecRequest::default()
-        };
-        client.health().await.unwrap_err();
-        client.index().await.unwrap_err();
-        client.policy().await.unwrap_err();
-        client
-            .open(&CreateSessionRequest::default())
-            .await
-            .unwrap_err();
-        client.sessions(&ListOptions::default()).await.unwrap_err();
-        client.sessions(&options).await.unwrap_err();
-        client.session(&id(), Usage::Skip).await.unwrap_err();
-        client.session(&id(), Usage::Sample).await.unwrap_err();
-        client.events(&id(), 7, None).await.unwrap_err();
-        client.events(&id(), 0, Some(2)).await.unwrap_err();
-        client.close(&id(), Purge::No).await.unwrap_err();
-        client.close(&id(), Purge::Yes).await.unwrap_err();
-        client.purge(&id(), CloseFirst::No).await.unwrap_err();
-        client.purge(&id(), CloseFirst::Yes).await.unwrap_err();
-        client.exec(&id(), &exec).await.unwrap_err();
-        assert_eq!(
-            server.lines(),
-            [
-                "GET /healthz",
-                "GET /",
-                "GET /policy",
-                "POST /sessions",
-                "GET /sessions",
-                "GET /sessions?usage=true&tenant=t1&state=hibernated&limit=5&cursor=a%26b%3D%25",
-                "GET /sessions/a",
-                "GET /sessions/a?usage=true",
-                "GET /sessions/a/events?after=7",
-                "GET /sessions/a/events?after=0&limit=2",
-                "DELETE /sessions/a",
-                "DELETE /sessions/a?purge=true",
-                "DELETE /workspaces/a",
-                "DELETE /workspaces/a?close=true",
-                "POST /sessions/a/exec",
-            ]
-        );
-    }
-
-    #[tokio::test]
-    async fn calls_share_a_connection_and_each_has_a_request_id_of_its_own() {
-        let server = Scripted::serve([list(), list(), list()]).await;
-        let client = client(&server);
-        for _ in 0..3 {
-            client.sessions(&ListOptions::default()).await.unwrap();
-        }
-        let seen = server.seen();
-        let ids: std::collections::BTreeSet<_> = seen
-            .iter()
-            .map(|seen| RequestId::parse(seen.header("x-request-id").unwrap()).unwrap())
-            .collect();
-        assert_eq!((ids.len(), server.n_connections()), (3, 1));
-    }
-
-    #[tokio::test]
-    async fn the_token_goes_into_its_header_and_nowhere_else() {
-        let server = Scripted::serve([list()]).await;
-        let client = client(&server)
-            .with_token(&Secret::new("hunter2".to_owned()))
-            .unwrap();
-        client.sessions(&ListOptions::default()).await.unwrap();
-        let seen = &server.seen()[0];
-        assert_eq!(seen.header("x-sandbox-token"), Some("hunter2"));
-        assert!(!seen.line.contains("hunter2"));
-        assert!(!format!("{client:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn a_token_that_no_header_can_carry_is_refused_without_showing_it() {
-        let endpoint = Endpoint::parse("http://h").unwrap();
-        let error = Client::new(endpoint)
-            .with_token(&Secret::new("hunter\n2".to_owned()))
-            .unwrap_err();
-        assert!(matches!(error, Error::Token));
-        assert!(!format!("{error} {error:?}").contains("hunter"));
-    }
-
-    #[tokio::test]
-    async fn a_service_on_a_socket_is_called_the_same_way() {
-        let dir = tempfile::tempdir().unwrap();
-        let server = Scripted::serve_socket(&dir.path().join("a b.sock"), [list()]);
-        client(&server)
-            .sessions(&ListOptions::default())
-            .await
-            .unwrap();
-        assert_eq!(server.lines(), ["GET /sessions"]);
-    }
-
-    #[tokio::test]
-    async fn a_reply_that_does_not_come_ends_at_the_deadline() {
-        let server = Scripted::serve([Reply::Hang]).await;
-        let after = Duration::from_millis(20);
-        let error = client(&server).with_deadline(after).health().await;
-        assert!(
-            matches!(error, Err(Error::Timeout { after: told }) if told == after),
-            "{error:?}"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_command_is_waited_for_ten_seconds_beyond_its_timeout() {
-        let server = Scripted::serve([Reply::Hang]).await;
-        let request = ExecRequest {
-            command: "sleep 9".to_owned(),
-            timeout_seconds: Some(5),
-            ..ExecRequest::default()
-        };
-        let error = client(&server).exec(&id(), &request).await.unwrap_err();
-        assert!(matches!(error, Error::Timeout { after } if after.as_secs() == 15));
-    }
-
-    #[tokio::test]
-    async fn a_closed_port_and_a_broken_connection_are_both_unreachable() {
-        let server = Scripted::serve([Reply::HangUp]).await;
-        let client = client(&server);
-        let error = client.health().await.unwrap_err();
-        assert_eq!((error.code(), error.retryable()), ("unreachable", true));
-        let gone = Client::new(Endpoint::parse("unix:///nonexistent/socket").unwrap());
-        assert_eq!(gone.health().await.unwrap_err().code(), "unreachable");
-    }
-
-    #[tokio::test]
-    async fn a_reply_beyond_the_bound_is_not_read_to_its_end() {
-        let large = " ".repeat(REPLY_BYTES_MAX + 1);
-        let server = Scripted::serve([Reply::Answer(200, large)]).await;
-        let error = client(&server).health().await.unwrap_err();
-        assert!(matches!(
-            error,
-            Error::TooLarge {
-                bytes_max: REPLY_BYTES_MAX
-            }
-        ));
-    }
-
-    #[tokio::test]
-    async fn a_success_that_is_not_the_contract_says_which_call_it_was() {
-        let server = Scripted::serve([Reply::Answer(200, "<html>".to_owned())]).await;
-        let error = client(&server)
-            .session(&id(), Usage::Skip)
-            .await
-            .unwrap_err();
-        assert_eq!(error.to_string(), "understand the reply to GET /sessions/a");
-    }
-
-    #[tokio::test]
-    async fn an_answer_without_a_body_is_a_success_of_a_delete() {
-        let server = Scripted::serve([Reply::Answer(204, String::new())]).await;
-        client(&server).close(&id(), Purge::No).await.unwrap();
-    }
-}
+mod tests;

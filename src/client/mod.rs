@@ -22,6 +22,7 @@
 //! let request = ExecRequest {
 //!     command: "echo hello".to_owned(),
 //!     timeout_seconds: Some(5),
+//!     ..ExecRequest::default()
 //! };
 //! let reply = client.exec(&id, &request).await?;
 //! assert_eq!(reply.output, "hello\n");
@@ -34,6 +35,7 @@
 mod calls;
 mod endpoint;
 mod error;
+mod runs;
 mod transport;
 
 #[cfg(test)]
@@ -46,4 +48,8 @@ pub use calls::{
 pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
+pub use runs::{
+    CloseInput, FollowRun, LINE_BYTES_MAX, OutputLines, OutputOptions, RUN_REPLY_BYTES_MAX,
+    RunStream,
+};
 pub use transport::{IDLE_CONNECTIONS_MAX, REPLY_BYTES_MAX};

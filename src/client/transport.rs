@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -49,6 +50,15 @@ pub(super) struct Reply {
     pub(super) body: Bytes,
 }
 
+/// What came of a request whose success has a long body.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// Its body, as it comes.
+    Success(Incoming),
+    /// Another reply.
+    Other(Reply),
+}
+
 impl Transport {
     pub(super) fn new(endpoint: Endpoint) -> Self {
         let mut builder = Client::builder(TokioExecutor::new());
@@ -71,39 +81,69 @@ impl Transport {
         &self.endpoint
     }
 
-    /// Sends a request and waits for the whole reply, at most `deadline`.
+    /// Sends a request and waits for the whole reply, within bounds of time and bytes.
     pub(super) async fn send(
         &self,
         request: Request<Full<Bytes>>,
-        deadline: Duration,
+        (deadline, bytes_max): (Duration, usize),
     ) -> Result<Reply, Error> {
-        tokio::time::timeout(deadline, self.exchange(request))
+        let exchange = async {
+            let (status, body) = self.begin(request).await?;
+            self.collect(status, body, bytes_max).await
+        };
+        tokio::time::timeout(deadline, exchange)
             .await
             .unwrap_or(Err(Error::Timeout { after: deadline }))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, Error> {
+    /// Sends a request and waits for the head of a success, or for all of another reply.
+    pub(super) async fn open(
+        &self,
+        request: Request<Full<Bytes>>,
+        (deadline, bytes_max): (Duration, usize),
+    ) -> Result<Opened, Error> {
+        let exchange = async {
+            let (status, body) = self.begin(request).await?;
+            if status.is_success() {
+                Ok(Opened::Success(body))
+            } else {
+                let reply = self.collect(status, body, bytes_max).await;
+                reply.map(Opened::Other)
+            }
+        };
+        tokio::time::timeout(deadline, exchange)
+            .await
+            .unwrap_or(Err(Error::Timeout { after: deadline }))
+    }
+
+    async fn begin(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Incoming), Error> {
         let response = match &self.pool {
             Pool::Tcp(client) => client.request(request).await,
             Pool::Unix(client) => client.request(request).await,
         };
-        let (head, body) = response
+        response
             .map_err(|source| self.unreachable(Box::new(source)))
-            .map(Response::into_parts)?;
-        let body = Limited::new(body, REPLY_BYTES_MAX)
+            .map(|response| (response.status(), response.into_body()))
+    }
+
+    async fn collect(
+        &self,
+        status: StatusCode,
+        body: Incoming,
+        bytes_max: usize,
+    ) -> Result<Reply, Error> {
+        let body = Limited::new(body, bytes_max)
             .collect()
             .await
             .map_err(|source| {
                 if source.is::<LengthLimitError>() {
-                    Error::TooLarge {
-                        bytes_max: REPLY_BYTES_MAX,
-                    }
+                    Error::TooLarge { bytes_max }
                 } else {
                     self.unreachable(source)
                 }
             })?;
         Ok(Reply {
-            status: head.status,
+            status,
             body: body.to_bytes(),
         })
     }

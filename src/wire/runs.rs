@@ -1,8 +1,13 @@
 //! Runs: programs with streams of their own, waited for or in the background.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+
+use super::error::ErrorBody;
 
 /// Asks for a program to be run and waited for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -174,4 +179,62 @@ pub struct RunList {
 pub struct SignalRequest {
     /// Its name, with or without `SIG`, or its number.
     pub signal: String,
+}
+
+/// A line of a run's output, or the data of an event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OutputLine {
+    /// What was written.
+    Output(Chunk),
+    /// Records that are not kept any more.
+    Gap {
+        /// Which.
+        gap: Gap,
+    },
+    /// How the run is; nothing follows.
+    End {
+        /// It.
+        end: Run,
+    },
+    /// Why the rest cannot be told now; nothing follows.
+    Error {
+        /// As in the reply of a refused request.
+        error: Box<ErrorBody>,
+    },
+}
+
+/// A record of output.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// Counts the records of a run from 0.
+    pub seq: u64,
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// What was written, where it is UTF-8; a character is never split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// What was written in base64, where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub b64: Option<String>,
+}
+
+impl Chunk {
+    /// Returns what was written; nothing where neither form of it can be read.
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        match (&self.data, &self.b64) {
+            (Some(text), _) => Cow::Borrowed(text.as_bytes()),
+            (None, Some(b64)) => Cow::Owned(STANDARD.decode(b64).unwrap_or_default()),
+            (None, None) => Cow::Borrowed(&[]),
+        }
+    }
+}
+
+/// Records that are not kept any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The first.
+    pub from: u64,
+    /// The first that is kept again.
+    pub to: u64,
 }

@@ -6,6 +6,7 @@ use crate::support::http::Http;
 use crate::support::scripted::Scripted;
 
 const SESSIONS: &str = include_str!("../contract/sessions.json");
+const RUNS: &str = include_str!("../contract/runs.json");
 
 /// Runs every case of a profile on one daemon; panics with each that does not hold.
 ///
@@ -65,15 +66,18 @@ fn every_contract_case_of_the_unlimited_profile_holds() {
 }
 
 #[test]
+fn every_contract_case_of_the_runs_profile_holds() {
+    check(RUNS, "runs");
+}
+
+#[test]
 fn every_profile_has_a_test_and_no_two_cases_share_a_name() {
-    let book = Book::parse(SESSIONS);
-    let tested = ["base", "tight", "tuned", "unlimited"];
-    assert!(
-        book.profiles.keys().eq(tested.iter()),
-        "{:?}",
-        book.profiles.keys()
-    );
-    let mut names: Vec<&str> = book.cases.iter().map(|case| case.name.as_str()).collect();
+    let books = [Book::parse(SESSIONS), Book::parse(RUNS)];
+    let tested = ["base", "tight", "tuned", "unlimited", "runs"];
+    let profiles = books.iter().flat_map(|book| book.profiles.keys());
+    assert!(profiles.clone().eq(tested.iter()), "{profiles:?}");
+    let cases = books.iter().flat_map(|book| &book.cases);
+    let mut names: Vec<&str> = cases.map(|case| case.name.as_str()).collect();
     names.sort_unstable();
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
 }
@@ -83,6 +87,11 @@ const TRIAL: &str = r#"{"profiles": {"p": {}}, "cases": [{"name": "trial", "prof
     {"do": "exec", "id": "{{id}}", "command": "echo hi", "output": "hi\n", "save": "said"},
     {"do": "restart", "by": "kill"},
     {"do": "request", "call": "GET /x?said={{said}}", "as": "{{tok}}", "status": 404, "json": {"detail": {"$type": "string"}}}
+]}]}"#;
+
+const BEGUN: &str = r#"{"profiles": {"p": {}}, "cases": [{"name": "begun", "profile": "p", "steps": [
+    {"do": "begin", "as_name": "later", "ask": {"call": "POST /run/{{run}}", "send": {}, "status": 200, "json": {"n": 1}}},
+    {"do": "join", "name": "later"}
 ]}]}"#;
 
 const OPENED: (u16, &str) = (200, r#"{"session": {"session_id": "ID"}, "token": "t"}"#);
@@ -108,6 +117,33 @@ fn a_case_that_holds_has_no_problems_and_closes_what_it_opened() {
     assert_eq!(requests[2], "GET /x?said=hi HTTP/1.1");
     assert_eq!(requests[3], "DELETE /sessions/ID?purge=true HTTP/1.1");
     assert_eq!(endings, [Ending::Kill]);
+}
+
+#[test]
+fn a_request_that_was_begun_is_judged_when_it_is_joined() {
+    for (reply, expected) in [
+        (r#"{"n": 1}"#, vec![]),
+        (r#"{"n": 2}"#, vec!["$.n: wanted 1, found 2"]),
+    ] {
+        let scripted = Scripted::start(&[(200, reply)]);
+        let mut server = Server {
+            http: Http::new(scripted.port, "service-token"),
+            restart: &mut |_| {},
+        };
+        let problems = run_case(&Book::parse(BEGUN).cases[0], &mut server);
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        let as_expected = |(found, end): (&String, &str)| found.ends_with(end);
+        assert!(
+            problems.iter().zip(expected).all(as_expected),
+            "{problems:?}"
+        );
+        let run = scripted.requests()[0].clone();
+        let id = run
+            .strip_prefix("POST /run/")
+            .and_then(|rest| rest.get(..32));
+        let is_id = |id: &str| id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(id.is_some_and(is_id), "{run}");
+    }
 }
 
 #[test]

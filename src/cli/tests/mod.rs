@@ -7,6 +7,7 @@ mod exec;
 mod failing;
 mod holds;
 mod removal;
+mod runs;
 mod sessions;
 
 use clap::Parser as _;
@@ -32,6 +33,8 @@ struct Ran {
 enum Person {
     Nobody,
     Typing(&'static str),
+    /// Nobody, but for bytes on standard input.
+    Piping(&'static [u8]),
 }
 
 async fn run_as(person: Person, url: &str, arguments: &[&str]) -> Ran {
@@ -40,6 +43,7 @@ async fn run_as(person: Person, url: &str, arguments: &[&str]) -> Ran {
     let (mut input, terminal) = match person {
         Person::Nobody => (&b""[..], Terminal::Absent),
         Person::Typing(text) => (text.as_bytes(), Terminal::Attached),
+        Person::Piping(bytes) => (bytes, Terminal::Absent),
     };
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let streams = Streams {

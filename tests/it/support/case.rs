@@ -10,10 +10,15 @@
 //! | `restart` | `by`: `terminate` or `kill` |
 //! | `docker` | `args`; `stdout` |
 //!
-//! Expectations are those of `matcher`. `{{name}}` is filled in everywhere: `id` to `id4` and
-//! `tenant` are made for each case, other names are what earlier steps kept.
+//! | `begin` | `as_name`, `ask`: the fields of a `request`, which goes on while others are made |
+//! | `join` | `name`: the request that was begun under it, whose reply is judged now |
+//!
+//! Expectations are those of `matcher`. `{{name}}` is filled in everywhere: `id` to `id4`,
+//! `tenant` and `run` are made for each case, other names are what earlier steps kept.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -54,6 +59,8 @@ enum Step {
     Request(Box<Ask>),
     Restart(Restart),
     Docker(Docker),
+    Begin(Begin),
+    Join(Join),
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,6 +112,22 @@ struct Docker {
     args: Vec<String>,
     stdout: Value,
 }
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Begin {
+    as_name: String,
+    ask: Box<Ask>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Join {
+    name: String,
+}
+
+/// A request that goes on; its reply, and how long that took.
+type Pending = (Box<Ask>, JoinHandle<io::Result<(Response, Duration)>>);
 
 fn service() -> String {
     "service".to_owned()
@@ -159,6 +182,7 @@ struct Run<'a, 's> {
     server: &'a mut Server<'s>,
     names: BTreeMap<String, String>,
     opened: Vec<String>,
+    pending: BTreeMap<String, Pending>,
 }
 
 impl<'a, 's> Run<'a, 's> {
@@ -175,10 +199,14 @@ impl<'a, 's> Run<'a, 's> {
             ("tenant", "t"),
         ]
         .map(|(name, prefix)| (name.to_owned(), fresh(prefix)));
+        let mut names = BTreeMap::from(names);
+        let run = uuid::Uuid::new_v4().simple().to_string();
+        names.insert("run".to_owned(), run);
         Self {
             server,
-            names: names.into(),
+            names,
             opened: Vec::new(),
+            pending: BTreeMap::new(),
         }
     }
 
@@ -191,6 +219,19 @@ impl<'a, 's> Run<'a, 's> {
                 (self.server.restart)(by);
                 Vec::new()
             }
+            Step::Begin(Begin { as_name, ask }) => {
+                let (http, request) = (self.http_of(&ask), ask.request());
+                let reply = std::thread::spawn(move || timed(&http, &request));
+                self.pending.insert(as_name, (ask, reply));
+                Vec::new()
+            }
+            Step::Join(Join { name }) => {
+                let (ask, reply) = self.pending.remove(&name).expect("a request was begun");
+                match reply.join().unwrap() {
+                    Ok((reply, took)) => ask.problems(&reply, took),
+                    Err(error) => vec![format!("{}: no reply: {error}", ask.call)],
+                }
+            }
             Step::Docker(Docker { args, stdout }) => {
                 let args: Vec<&str> = args.iter().map(String::as_str).collect();
                 match try_docker(&args) {
@@ -201,18 +242,20 @@ impl<'a, 's> Run<'a, 's> {
         }
     }
 
-    fn ask(&mut self, ask: &Ask) -> Vec<String> {
-        let http = match ask.caller.as_str() {
+    fn http_of(&self, ask: &Ask) -> Http {
+        match ask.caller.as_str() {
             "service" => self.server.http.clone(),
             "nobody" => self.server.http.with_token(None),
             token => self.server.http.with_token(Some(token)),
-        };
-        let started = Instant::now();
-        let reply = match http.send(&ask.request()) {
-            Ok(reply) => reply,
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Vec<String> {
+        let (reply, took) = match timed(&self.http_of(ask), &ask.request()) {
+            Ok(timed) => timed,
             Err(error) => return vec![format!("{}: no reply: {error}", ask.call)],
         };
-        let mut lines = ask.problems(&reply, started.elapsed());
+        let mut lines = ask.problems(&reply, took);
         let body = reply.json().unwrap_or_default();
         if ask.call == "POST /sessions"
             && reply.status == 200
@@ -249,6 +292,11 @@ impl<'a, 's> Run<'a, 's> {
             }
         }
     }
+}
+
+fn timed(http: &Http, request: &Request) -> io::Result<(Response, Duration)> {
+    let started = Instant::now();
+    http.send(request).map(|reply| (reply, started.elapsed()))
 }
 
 impl Open {

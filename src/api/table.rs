@@ -1,0 +1,206 @@
+//! Lists every route once; router, index, API document and the law of callers follow it.
+//!
+//! A new route is a row here and a handler that takes a caller of [`crate::api::auth`].
+
+use axum::routing::on;
+
+use crate::api::routes::{Route, Verb};
+use crate::api::{holds, runs, service, sessions, workspaces};
+
+/// All routes, in the order in which people read about them.
+pub(super) static TABLE: &[Route] = &[
+    Route::new(Verb::Get, "/", "Shows what is served here", |verb| {
+        on(verb, service::index)
+    })
+    .public()
+    .answers("ServiceIndex"),
+    Route::new(Verb::Get, "/healthz", "Tells how the service is", |verb| {
+        on(verb, service::health)
+    })
+    .public()
+    .quiet()
+    .answers("ServiceHealth"),
+    Route::new(
+        Verb::Get,
+        "/readyz",
+        "Tells whether the service can do its work: 503 when the engine or the store cannot",
+        |verb| on(verb, service::ready),
+    )
+    .public()
+    .quiet()
+    .answers("ServiceHealth"),
+    Route::new(Verb::Get, "/docs", "Shows the routes as a page", |verb| {
+        on(verb, service::docs)
+    })
+    .public(),
+    Route::new(
+        Verb::Get,
+        "/openapi.json",
+        "Shows the routes as an OpenAPI document",
+        |verb| on(verb, service::openapi),
+    )
+    .public(),
+    Route::new(
+        Verb::Get,
+        "/policy",
+        "Shows runtimes and ceilings",
+        |verb| on(verb, service::policy),
+    )
+    .answers("ServicePolicy"),
+    Route::new(
+        Verb::Get,
+        "/doctor",
+        "Checks the service's invariants over store, engine and disk",
+        |verb| on(verb, service::doctor),
+    )
+    .answers("DoctorReport"),
+    Route::new(
+        Verb::Post,
+        "/sessions",
+        "Opens a session, or attaches to one",
+        |verb| on(verb, sessions::open),
+    )
+    .takes("CreateSessionRequest")
+    .answers("SessionCreated"),
+    Route::new(
+        Verb::Get,
+        "/sessions",
+        "Lists sessions in the order of opening",
+        |verb| on(verb, sessions::list),
+    )
+    .query(sessions::LIST_QUERY)
+    .answers("SessionList"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}",
+        "Describes a session",
+        |verb| on(verb, sessions::describe),
+    )
+    .for_session()
+    .query(sessions::DESCRIBE_QUERY)
+    .answers("SessionInfo"),
+    Route::new(
+        Verb::Delete,
+        "/sessions/{session_id}",
+        "Closes a session",
+        |verb| on(verb, sessions::close),
+    )
+    .for_session()
+    .query(sessions::CLOSE_QUERY)
+    .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/events",
+        "Shows what was done in a session",
+        |verb| on(verb, sessions::events),
+    )
+    .for_session()
+    .query(sessions::EVENTS_QUERY)
+    .answers("SessionEvents"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/exec",
+        "Runs a shell command and waits for it",
+        |verb| on(verb, sessions::exec),
+    )
+    .for_session()
+    .takes("ExecRequest")
+    .answers("ExecResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/run",
+        "Runs a program and waits for it",
+        |verb| on(verb, runs::run),
+    )
+    .for_session()
+    .takes("RunRequest")
+    .answers("RunResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/runs",
+        "Starts a program in the background; the same request again finds it",
+        |verb| on(verb, runs::start),
+    )
+    .for_session()
+    .takes("StartRunRequest")
+    .makes("Run"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/runs",
+        "Lists the runs that were started in the background",
+        |verb| on(verb, runs::list),
+    )
+    .for_session()
+    .answers("RunList"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/runs/{run_id}",
+        "Describes a run",
+        |verb| on(verb, runs::describe),
+    )
+    .for_session()
+    .answers("Run"),
+    Route::new(
+        Verb::Delete,
+        "/sessions/{session_id}/runs/{run_id}",
+        "Forgets a run that is over, with its output",
+        |verb| on(verb, runs::forget),
+    )
+    .for_session()
+    .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/runs/{run_id}/output",
+        "Shows what a run wrote and writes",
+        |verb| on(verb, runs::output),
+    )
+    .for_session()
+    .query(runs::OUTPUT_QUERY)
+    .streams("OutputLine"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/runs/{run_id}/stdin",
+        "Gives a run input, as fast as it takes it",
+        |verb| on(verb, runs::stdin),
+    )
+    .for_session()
+    .query(runs::STDIN_QUERY)
+    .takes_bytes()
+    .answers_nothing(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/runs/{run_id}/signal",
+        "Sends a signal to a run's processes",
+        |verb| on(verb, runs::signal),
+    )
+    .for_session()
+    .takes("SignalRequest")
+    .answers_nothing(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/runs/{run_id}/stop",
+        "Stops a run; without effect where there is none",
+        |verb| on(verb, runs::stop),
+    )
+    .for_session()
+    .answers_nothing(),
+    Route::new(
+        Verb::Delete,
+        "/workspaces/{session_id}",
+        "Removes everything that an id ever had",
+        |verb| on(verb, workspaces::purge),
+    )
+    .query(workspaces::PURGE_QUERY)
+    .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/holds",
+        "Lists what holds the service back from acting on its own",
+        |verb| on(verb, holds::list),
+    )
+    .answers("HoldList"),
+    Route::new(Verb::Delete, "/holds/{name}", "Lets go of a hold", |verb| {
+        on(verb, holds::release)
+    })
+    .answers_nothing(),
+];
