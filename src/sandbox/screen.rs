@@ -250,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    const CASES: u32 = 512;
+    const CASES: u32 = 256;
 
     fn screen(cols: u16, rows: u16) -> Screen {
         Screen::new(Size { cols, rows })
