@@ -1,14 +1,12 @@
 //! Runs commands on sessions and writes down how they ended.
 
-use std::sync::Arc;
-
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::live::{Live, NotLive};
 use super::request::{COMMAND_BYTES_MAX, Exec};
+use super::slots::Slot;
 use super::{Control, Refusal};
 use crate::cause::chain;
 use crate::clock::Timestamp;
@@ -36,7 +34,7 @@ struct Errand {
     exec: Exec,
     began: Timestamp,
     deadline: Instant,
-    _slot: OwnedSemaphorePermit,
+    _slot: Slot,
 }
 
 impl Control {
@@ -55,7 +53,7 @@ impl Control {
             exec,
             began: self.0.books.clock.now(),
             deadline: Instant::now() + allowed,
-            _slot: self.slot()?,
+            _slot: self.slot(id)?,
         };
         let gone = CancellationToken::new();
         let waits = gone.clone().drop_guard();
@@ -70,14 +68,6 @@ impl Control {
         };
         drop(waits.disarm());
         reply
-    }
-
-    fn slot(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let slots = &self.0.slots;
-        Arc::clone(&slots.free).try_acquire_owned().map_err(|_| {
-            let limit = u64::try_from(slots.limit).unwrap_or(u64::MAX);
-            Refusal::CommandCeiling { limit, used: limit }
-        })
     }
 
     async fn carry_out(

@@ -15,7 +15,9 @@ mod open;
 pub mod refusal;
 pub mod request;
 mod roll;
+mod run;
 pub mod runs;
+mod slots;
 pub mod terminals;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -23,7 +25,7 @@ pub(crate) mod testing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
@@ -59,7 +61,7 @@ struct Inner {
     examination: Mutex<()>,
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
-    slots: Slots,
+    slots: slots::Slots,
     /// Told resets, and counts for the health route.
     roll: roll::Roll,
     drift: drift::Drift,
@@ -90,17 +92,9 @@ pub struct Loop {
     pub epoch: Epoch,
 }
 
-/// Places for commands that run.
-#[derive(Debug)]
-struct Slots {
-    free: Arc<Semaphore>,
-    limit: usize,
-}
-
 impl Control {
     /// Puts the parts together; starts nothing.
     pub fn new(policy: Current, keys: Keys, books: Books, loop_: Loop, place: Place) -> Self {
-        let limit = policy.get().limits.max_running_commands;
         Self(Arc::new(Inner {
             policy,
             keys,
@@ -113,10 +107,7 @@ impl Control {
             disk: place.disk,
             examination: Mutex::new(()),
             admission: Mutex::new(()),
-            slots: Slots {
-                free: Arc::new(Semaphore::new(limit)),
-                limit,
-            },
+            slots: slots::Slots::default(),
             roll: roll::Roll::default(),
             drift: drift::Drift::default(),
             tasks: TaskTracker::new(),

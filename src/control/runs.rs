@@ -1,9 +1,10 @@
-//! Runs in the background, and the run of the contract that is waited for.
+//! Runs in the background.
 
 use bytes::Bytes;
 
-use super::request::{Close, Follow, Run, Start};
+use super::request::{Close, Follow, Start};
 use super::{Control, Refusal};
+use crate::agent::protocol::message::Size;
 use crate::agent::protocol::output::Record;
 use crate::id::{RunId, SessionId};
 use crate::wire;
@@ -52,21 +53,20 @@ impl Follower {
 }
 
 impl Control {
-    /// Runs a program and waits for it. Dropping the future stops it.
-    pub async fn run(&self, id: &SessionId, run: Run) -> Result<wire::runs::RunResponse, Refusal> {
-        let _ = run;
-        Err(stub(id).await)
-    }
-
-    /// Stops a run; without effect where there is none, and nothing is woken.
-    pub async fn stop_run(&self, id: &SessionId, run: &RunId) -> Result<(), Refusal> {
-        let _ = run;
-        Err(stub(id).await)
-    }
-
     /// Starts a run in the background, or finds the one of the same request.
     pub async fn start_run(&self, id: &SessionId, start: Start) -> Result<Begun, Refusal> {
-        let _ = start;
+        self.begin_run(id, start, None).await
+    }
+
+    /// Starts a run in the background, on a terminal of that size where one is given, or
+    /// finds the one of the same request.
+    pub(super) async fn begin_run(
+        &self,
+        id: &SessionId,
+        start: Start,
+        tty: Option<Size>,
+    ) -> Result<Begun, Refusal> {
+        let _ = (start, tty);
         Err(stub(id).await)
     }
 

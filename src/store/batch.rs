@@ -1,8 +1,9 @@
 //! Describes changes that are committed together or not at all.
 
 use super::meta::Progress;
+use super::runs::{ExpectRun, StoredRun};
 use crate::clock::Timestamp;
-use crate::id::SessionId;
+use crate::id::{RunId, SessionId};
 use crate::session::record::{Event, Record, Status};
 
 /// Changes of the largest batch.
@@ -32,6 +33,8 @@ pub(super) enum Op {
     Touch(SessionId, Timestamp),
     Forget(SessionId),
     Event(Option<SessionId>, Box<Event>),
+    PutRun(SessionId, Box<StoredRun>, ExpectRun),
+    DropRun(SessionId, RunId),
     PutTokenKeyId(String),
     PutEngineId(String),
     Rebuild(Progress),
@@ -64,7 +67,24 @@ impl Batch {
         self.with(Op::Touch(id.clone(), last_used))
     }
 
-    /// Removes the record of a session, its status and its events, if there are any.
+    /// Inserts or replaces a run of a session; the batch fails where the session has no
+    /// record, or `expect` does not hold.
+    ///
+    /// Where the session has more than [`super::RUNS_PER_SESSION_MAX`] then, the oldest
+    /// that are over go.
+    #[must_use]
+    pub fn put_run(self, session: &SessionId, run: StoredRun, expect: ExpectRun) -> Self {
+        self.with(Op::PutRun(session.clone(), Box::new(run), expect))
+    }
+
+    /// Forgets a run of a session, if there is one of that id.
+    #[must_use]
+    pub fn drop_run(self, session: &SessionId, run: &RunId) -> Self {
+        self.with(Op::DropRun(session.clone(), run.clone()))
+    }
+
+    /// Removes the record of a session, its status, its runs and its events, if there are
+    /// any.
     #[must_use]
     pub fn forget(self, id: &SessionId) -> Self {
         self.with(Op::Forget(id.clone()))

@@ -23,7 +23,7 @@ use super::error::{Fault, ReadError};
 use super::events::{self, Page, Span};
 use super::mirror::Mirror;
 use super::writes::{Durability, Tree, Writes};
-use super::{desired, meta, status};
+use super::{desired, meta, runs, status};
 use crate::id::SessionId;
 use crate::session::record::Event;
 
@@ -44,6 +44,7 @@ pub(super) struct Database {
     desired: sled::Tree,
     status: sled::Tree,
     events: sled::Tree,
+    runs: sled::Tree,
     /// A second descriptor of the log, for `fdatasync` alone.
     log: File,
 }
@@ -61,6 +62,7 @@ impl Database {
                 desired: db.open_tree(desired::TREE)?,
                 status: db.open_tree(status::TREE)?,
                 events: db.open_tree(events::TREE)?,
+                runs: db.open_tree(runs::TREE)?,
                 log: File::open(log_path(dir)).map_err(|error| Fault::from_io(&error))?,
                 db,
             })
@@ -72,21 +74,25 @@ impl Database {
         guarded("read", || {
             let meta = meta::load(&self.meta)?;
             // Most of a start goes by in here, and the trees know nothing of one another.
-            let (records, statuses, logs) = thread::scope(|scope| {
+            let (records, statuses, runs, logs) = thread::scope(|scope| {
                 let statuses = scope.spawn(|| status::load(&self.status));
+                let runs = scope.spawn(|| runs::load(&self.runs));
                 let logs = scope.spawn(|| events::load(&self.events));
                 let records = desired::load(&self.desired);
-                (records, joined(statuses), joined(logs))
+                (records, joined(statuses), joined(runs), joined(logs))
             });
-            let (records, statuses, logs) = (records?, statuses?, logs?);
+            let (records, statuses, runs, logs) = (records?, statuses?, runs?, logs?);
+            let is_empty =
+                records.is_empty() && statuses.is_empty() && runs.is_empty() && logs.is_empty();
             match meta {
                 Some(meta) => Ok(Some(Mirror {
                     meta,
                     records,
                     statuses,
+                    runs,
                     logs,
                 })),
-                None if records.is_empty() && statuses.is_empty() && logs.is_empty() => Ok(None),
+                None if is_empty => Ok(None),
                 None => Err(Fault::Corrupt(
                     "the store holds records but not its own identity".to_owned(),
                 )),
@@ -97,15 +103,29 @@ impl Database {
     /// Applies all writes or none, and waits until they are as durable as asked.
     pub(super) fn apply(&self, writes: &Writes, durability: Durability) -> Result<(), Fault> {
         guarded("write", || {
-            let batches = [Tree::Meta, Tree::Desired, Tree::Status, Tree::Events]
-                .map(|tree| writes.batch(tree));
-            let [to_meta, to_desired, to_status, to_events] = &batches;
-            (&self.meta, &self.desired, &self.status, &self.events)
-                .transaction(|(meta, desired, status, events)| {
+            let batches = [
+                Tree::Meta,
+                Tree::Desired,
+                Tree::Status,
+                Tree::Events,
+                Tree::Runs,
+            ]
+            .map(|tree| writes.batch(tree));
+            let [to_meta, to_desired, to_status, to_events, to_runs] = &batches;
+            let trees = (
+                &self.meta,
+                &self.desired,
+                &self.status,
+                &self.events,
+                &self.runs,
+            );
+            trees
+                .transaction(|(meta, desired, status, events, runs)| {
                     meta.apply_batch(to_meta)?;
                     desired.apply_batch(to_desired)?;
                     status.apply_batch(to_status)?;
                     events.apply_batch(to_events)?;
+                    runs.apply_batch(to_runs)?;
                     Ok::<(), ConflictableTransactionError<()>>(())
                 })
                 .map_err(|error| match error {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::codec::CodecError;
 use super::meta::SCHEMA;
-use crate::id::{InstanceId, SessionId};
+use crate::id::{InstanceId, RunId, SessionId};
 
 /// Says why the store did not open.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +138,33 @@ pub enum Conflict {
         /// The generation of the new record.
         new: u64,
     },
+    /// A run is not as the caller took it to be.
+    #[error("write down run {run} of {id}: {found}")]
+    Run {
+        /// The session.
+        id: SessionId,
+        /// The run.
+        run: RunId,
+        /// What there is of it.
+        found: RunFound,
+    },
+}
+
+/// What there is of a run, where a batch expects something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunFound {
+    /// Its session has no record.
+    #[error("its session has no record")]
+    NoSession,
+    /// Its session knows none of that id.
+    #[error("it is not known")]
+    Absent,
+    /// It is there and goes on.
+    #[error("it goes on")]
+    GoesOn,
+    /// It is over.
+    #[error("it is over")]
+    Over,
 }
 
 /// Says why events cannot be read.

@@ -22,8 +22,9 @@ use super::inventory::Inventory;
 use super::meta::Rebuilt;
 use super::mirror::{Changes, Mirror};
 use super::open::{self, OpenOptions, Opened};
+use super::runs::{self, StoredRun};
 use crate::clock::Timestamp;
-use crate::id::{InstanceId, SessionId};
+use crate::id::{InstanceId, RunId, SessionId};
 use crate::session::record::{Record, Status};
 
 /// The store of one state directory; clones share it.
@@ -203,6 +204,31 @@ impl Store {
         self.mirror().statuses.get(id).map(Arc::clone)
     }
 
+    /// Returns the runs of a session that were started in the background, the oldest
+    /// first.
+    pub fn runs(&self, session: &SessionId) -> Vec<Arc<StoredRun>> {
+        let mirror = self.mirror();
+        let runs = mirror.runs.range(runs::of(session));
+        let mut runs: Vec<_> = runs.map(|(_, run)| Arc::clone(run)).collect();
+        drop(mirror);
+        runs.sort_by_key(|run| run.started_at);
+        runs
+    }
+
+    /// Returns a run of a session.
+    pub fn run(&self, session: &SessionId, run: &RunId) -> Option<Arc<StoredRun>> {
+        let place = (session.clone(), run.clone());
+        self.mirror().runs.get(&place).map(Arc::clone)
+    }
+
+    /// Returns every run with its session.
+    pub fn all_runs(&self) -> Vec<(SessionId, Arc<StoredRun>)> {
+        let mirror = self.mirror();
+        let runs = mirror.runs.iter();
+        runs.map(|((session, _), run)| (session.clone(), Arc::clone(run)))
+            .collect()
+    }
+
     /// Returns everything that the store holds but the events, of one moment.
     pub fn inventory(&self) -> Inventory {
         let health = self.health();
@@ -218,6 +244,7 @@ impl Store {
             token_key_id: mirror.meta.token_key_id.clone(),
             engine_id: mirror.meta.engine_id.clone(),
             sessions: sessions.collect(),
+            runs: mirror.runs.keys().map(|(id, _)| id.clone()).collect(),
             logs: mirror.logs.keys().flatten().cloned().collect(),
         }
     }

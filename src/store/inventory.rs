@@ -20,6 +20,8 @@ pub struct Inventory {
     pub engine_id: Option<String>,
     /// Each record with its status.
     pub sessions: BTreeMap<SessionId, (Arc<Record>, Option<Arc<Status>>)>,
+    /// The sessions that have runs.
+    pub runs: BTreeSet<SessionId>,
     /// The sessions that have a log of events.
     pub logs: BTreeSet<SessionId>,
 }

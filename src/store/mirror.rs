@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::events::{Log, Span};
 use super::meta::Meta;
+use super::runs::{Place, StoredRun};
 use crate::id::SessionId;
 use crate::session::record::{Record, Status};
 
@@ -14,6 +15,7 @@ pub(super) struct Mirror {
     pub(super) meta: Meta,
     pub(super) records: BTreeMap<SessionId, Arc<Record>>,
     pub(super) statuses: BTreeMap<SessionId, Arc<Status>>,
+    pub(super) runs: BTreeMap<Place, Arc<StoredRun>>,
     pub(super) logs: BTreeMap<Log, Span>,
 }
 
@@ -23,6 +25,7 @@ pub(super) struct Changes {
     pub(super) meta: Option<Meta>,
     pub(super) records: BTreeMap<SessionId, Option<Arc<Record>>>,
     pub(super) statuses: BTreeMap<SessionId, Option<Arc<Status>>>,
+    pub(super) runs: BTreeMap<Place, Option<Arc<StoredRun>>>,
     pub(super) logs: BTreeMap<Log, Option<Span>>,
 }
 
@@ -33,6 +36,7 @@ impl Mirror {
             meta,
             records: BTreeMap::new(),
             statuses: BTreeMap::new(),
+            runs: BTreeMap::new(),
             logs: BTreeMap::new(),
         }
     }
@@ -50,6 +54,7 @@ impl Mirror {
         }
         absorb(&mut self.records, changes.records);
         absorb(&mut self.statuses, changes.statuses);
+        absorb(&mut self.runs, changes.runs);
         absorb(&mut self.logs, changes.logs);
     }
 }
@@ -60,6 +65,7 @@ impl Changes {
         self.meta = later.meta.or_else(|| self.meta.take());
         self.records.extend(later.records);
         self.statuses.extend(later.statuses);
+        self.runs.extend(later.runs);
         self.logs.extend(later.logs);
     }
 }

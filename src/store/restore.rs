@@ -15,9 +15,8 @@ use super::error::Fault;
 use super::events::{self, Log, Span};
 use super::mirror::{Changes, Mirror};
 use super::writes::{Durability, Writes};
-use super::{desired, meta, status};
+use super::{desired, meta, runs, status};
 use crate::clock::Timestamp;
-use crate::id::SessionId;
 use crate::session::record::Event;
 
 /// Makes the database hold what the mirror says; returns what it could not.
@@ -49,20 +48,26 @@ pub(super) fn restore(
             Change::Remove(id) => status::remove(&mut writes, id),
         }
     }
+    for change in differences(&found.runs, &mirror.runs) {
+        match change {
+            Change::Put((session, _), run) => runs::put(&mut writes, session, run)?,
+            Change::Remove((session, run)) => runs::remove(&mut writes, session, run),
+        }
+    }
     let changes = restore_logs(&mut writes, &found.logs, &mirror.logs, now)?;
     database.apply(&writes, Durability::Synced)?;
     Ok(changes)
 }
 
-enum Change<'a, T> {
-    Put(&'a SessionId, &'a T),
-    Remove(&'a SessionId),
+enum Change<'a, K, T> {
+    Put(&'a K, &'a T),
+    Remove(&'a K),
 }
 
-fn differences<'a, T: PartialEq>(
-    found: &'a BTreeMap<SessionId, Arc<T>>,
-    wanted: &'a BTreeMap<SessionId, Arc<T>>,
-) -> impl Iterator<Item = Change<'a, T>> {
+fn differences<'a, K: Ord, T: PartialEq>(
+    found: &'a BTreeMap<K, Arc<T>>,
+    wanted: &'a BTreeMap<K, Arc<T>>,
+) -> impl Iterator<Item = Change<'a, K, T>> {
     let surplus = found.keys().filter(|id| !wanted.contains_key(*id));
     let missing = wanted
         .iter()

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use super::batch::{BATCH_OPS_MAX, Batch, Committed, Expect, Op};
 use super::codec::CodecError;
-use super::error::{CommitError, Conflict};
+use super::error::{CommitError, Conflict, RunFound};
 use super::events::{self, Log, Span};
 use super::meta::Meta;
 use super::mirror::{Changes, Mirror};
+use super::runs::{ExpectRun, Place, RUNS_PER_SESSION_MAX, StoredRun};
 use super::writes::{Durability, Writes};
-use super::{desired, status};
+use super::{desired, runs, status};
 use crate::clock::Timestamp;
-use crate::id::SessionId;
+use crate::id::{RunId, SessionId};
 use crate::session::record::{Event, Record, Status};
 
 /// Events that one append removes at most when a log is longer than it may be.
@@ -78,6 +79,11 @@ impl Draft<'_> {
             Op::Touch(id, last_used) => self.touch(&id, last_used).map_err(invalid),
             Op::Forget(id) => {
                 self.forget(id);
+                Ok(())
+            }
+            Op::PutRun(id, run, expect) => self.put_run(id, *run, expect),
+            Op::DropRun(id, run) => {
+                self.drop_run(id, run);
                 Ok(())
             }
             Op::Event(log, event) => self.event(log, &event).map_err(invalid),
@@ -161,7 +167,51 @@ impl Draft<'_> {
         self.stage_record(record)
     }
 
+    fn put_run(
+        &mut self,
+        id: SessionId,
+        run: StoredRun,
+        expect: ExpectRun,
+    ) -> Result<(), CommitError> {
+        let place = (id, run.run_id.clone());
+        let found = match (self.record(&place.0), self.run(&place)) {
+            (None, _) => RunFound::NoSession,
+            (Some(_), None) => RunFound::Absent,
+            (Some(_), Some(run)) if run.ended.is_none() => RunFound::GoesOn,
+            (Some(_), Some(_)) => RunFound::Over,
+        };
+        match (expect, found) {
+            (ExpectRun::Absent, RunFound::Absent) | (ExpectRun::GoesOn, RunFound::GoesOn) => {}
+            (ExpectRun::Absent | ExpectRun::GoesOn, _) => {
+                let (id, run) = place;
+                return Err(CommitError::Conflict(Conflict::Run { id, run, found }));
+            }
+        }
+        self.staged.durability = Durability::Synced;
+        let id = place.0.clone();
+        runs::put(&mut self.staged.writes, &id, &run).map_err(invalid)?;
+        self.staged.changes.runs.insert(place, Some(Arc::new(run)));
+        let known = self.runs(&id);
+        for run in runs::surplus(known.values(), RUNS_PER_SESSION_MAX) {
+            self.drop_run(id.clone(), run);
+        }
+        Ok(())
+    }
+
+    fn drop_run(&mut self, id: SessionId, run: RunId) {
+        let place = (id, run);
+        if self.run(&place).is_none() {
+            return;
+        }
+        self.staged.durability = Durability::Synced;
+        runs::remove(&mut self.staged.writes, &place.0, &place.1);
+        self.staged.changes.runs.insert(place, None);
+    }
+
     fn forget(&mut self, id: SessionId) {
+        for run in self.runs(&id).into_keys() {
+            self.drop_run(id.clone(), run);
+        }
         self.staged.durability = Durability::Synced;
         desired::remove(&mut self.staged.writes, &id);
         status::remove(&mut self.staged.writes, &id);
@@ -231,6 +281,28 @@ impl Draft<'_> {
     fn status(&self, id: &SessionId) -> Option<&Status> {
         let layers = [&self.staged.changes.statuses, &self.before.statuses];
         look(layers, &self.mirror.statuses, id).map(|status| &**status)
+    }
+
+    fn run(&self, place: &Place) -> Option<&Arc<StoredRun>> {
+        let layers = [&self.staged.changes.runs, &self.before.runs];
+        look(layers, &self.mirror.runs, place)
+    }
+
+    /// The runs of a session, the changes before this one among them.
+    fn runs(&self, id: &SessionId) -> BTreeMap<RunId, Arc<StoredRun>> {
+        let known = self.mirror.runs.range(runs::of(id));
+        let mut runs: BTreeMap<_, _> = known
+            .map(|((_, run), stored)| (run.clone(), Arc::clone(stored)))
+            .collect();
+        for layer in [&self.before.runs, &self.staged.changes.runs] {
+            for ((_, run), change) in layer.range(runs::of(id)) {
+                match change {
+                    Some(stored) => runs.insert(run.clone(), Arc::clone(stored)),
+                    None => runs.remove(run),
+                };
+            }
+        }
+        runs
     }
 
     fn span(&self, log: &Log) -> Option<Span> {

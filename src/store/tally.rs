@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Fault;
 use super::mirror::{Changes, Mirror};
-use crate::id::SessionId;
+use super::runs::StoredRun;
 use crate::session::record::{Record, Status};
 
 /// What the rows add up to after so many commits.
@@ -22,6 +22,18 @@ pub(super) struct Tally {
     pub(super) statuses: u64,
     /// What changes with each row that matters, added up and wrapped.
     pub(super) sum: u64,
+    /// What the runs add up to; none where the build that wrote it knew of no runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) runs: Option<Runs>,
+}
+
+/// What the runs add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Runs {
+    /// How many there are.
+    pub(super) rows: u64,
+    /// How many of them are over.
+    pub(super) over: u64,
 }
 
 impl Tally {
@@ -39,6 +51,10 @@ impl Tally {
             tally.statuses += 1;
             tally.sum = tally.sum.wrapping_add(of_status(status));
         }
+        tally.runs = Some(Runs {
+            rows: u64::try_from(mirror.runs.len()).unwrap_or(u64::MAX),
+            over: mirror.runs.values().map(|run| of_run(run)).sum(),
+        });
         tally
     }
 
@@ -47,6 +63,9 @@ impl Tally {
         let before = mirror.meta.tally.unwrap_or_else(|| Self::of(0, mirror));
         let records = change(&mirror.records, &changes.records, of_record);
         let statuses = change(&mirror.statuses, &changes.statuses, of_status);
+        let runs = change(&mirror.runs, &changes.runs, of_run);
+        let runs_before = before.runs.or_else(|| Self::of(0, mirror).runs);
+        let runs_before = runs_before.unwrap_or_default();
         Self {
             commits: before.commits + 1,
             records: before.records.wrapping_add(records.rows),
@@ -55,6 +74,10 @@ impl Tally {
                 .sum
                 .wrapping_add(records.sum)
                 .wrapping_add(statuses.sum),
+            runs: Some(Runs {
+                rows: runs_before.rows.wrapping_add(runs.rows),
+                over: runs_before.over.wrapping_add(runs.sum),
+            }),
         }
     }
 }
@@ -64,9 +87,20 @@ pub(super) fn check(mirror: &Mirror) -> Result<(), Fault> {
     let Some(wanted) = mirror.meta.tally else {
         return Ok(());
     };
-    let found = Tally::of(wanted.commits, mirror);
+    let mut found = Tally::of(wanted.commits, mirror);
+    if wanted.runs.is_none() {
+        found.runs = None;
+    }
     if found == wanted {
         return Ok(());
+    }
+    if found.runs != wanted.runs {
+        let rows = |tally: Tally| tally.runs.unwrap_or_default().rows;
+        return Err(Fault::Corrupt(format!(
+            "it holds {} runs, and should hold {}, or they are not the last ones",
+            rows(found),
+            rows(wanted)
+        )));
     }
     Err(Fault::Corrupt(format!(
         "it holds {} sessions and {} statuses, and should hold {} and {}, or they are not the last ones",
@@ -81,9 +115,9 @@ struct Difference {
     sum: u64,
 }
 
-fn change<T>(
-    before: &BTreeMap<SessionId, Arc<T>>,
-    changes: &BTreeMap<SessionId, Option<Arc<T>>>,
+fn change<K: Ord, T>(
+    before: &BTreeMap<K, Arc<T>>,
+    changes: &BTreeMap<K, Option<Arc<T>>>,
     weigh: fn(&T) -> u64,
 ) -> Difference {
     let mut difference = Difference::default();
@@ -98,6 +132,11 @@ fn change<T>(
         }
     }
     difference
+}
+
+/// A run is written twice: when it begins, and when it is over.
+fn of_run(run: &StoredRun) -> u64 {
+    u64::from(run.ended.is_some())
 }
 
 /// Each change of intent raises the generation; a use does not, and is not synced.

@@ -9,6 +9,7 @@ pub(super) enum Tree {
     Desired,
     Status,
     Events,
+    Runs,
 }
 
 /// Keys with their new values; `None` removes the key.

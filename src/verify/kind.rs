@@ -142,6 +142,8 @@ kinds! {
     TrashOld: "I5" "trash_not_emptied" Warn "see the daemon's log for what keeps it from removing WORKSPACE_ROOT/.trash; the next resync tries again";
     /// Events remain of a session that has no record.
     LogWithoutRecord: "I5" "log_without_record" Fail "sandboxctl purge ID removes them";
+    /// Runs remain of a session that has no record.
+    RunWithoutRecord: "I5" "run_without_record" Fail "sandboxctl purge ID removes them";
 
     /// The ceilings hold.
     CeilingsHold: "I6" "ceilings_hold" Ok "";

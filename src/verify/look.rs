@@ -261,6 +261,7 @@ async fn read(store: &Store, before: Inventory) -> StoreSeen {
         set_aside,
         sessions,
         departed,
+        runs: after.runs,
         logs: after.logs,
         commands,
     }))
@@ -281,7 +282,7 @@ async fn commands(store: Store, logs: BTreeSet<SessionId>) -> Look<Vec<(SessionI
             let commands = page
                 .events
                 .into_iter()
-                .filter(|(_, event)| event.op == "exec");
+                .filter(|(_, event)| matches!(event.op.as_str(), "exec" | "run"));
             found.extend(commands.map(|(seq, event)| (id.clone(), seq, event)));
         }
         Ok(found)

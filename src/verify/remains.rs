@@ -24,17 +24,26 @@ pub(super) fn judge(seen: &Seen, findings: &mut Vec<Finding>) {
             findings.push(Finding::about(Kind::LogWithoutRecord, id, detail));
         }
     }
+    for id in &contents.runs {
+        if !contents.sessions.contains_key(id) {
+            let detail = "its runs are kept, and it has no record";
+            findings.push(Finding::about(Kind::RunWithoutRecord, id, detail));
+        }
+    }
     // A root that could not be listed is told of with the workspaces.
     if let Some(Ok(root)) = &seen.root {
         trash(seen, root, findings);
         directories(contents, root, findings);
     }
     let remains = findings.get(before..).unwrap_or_default();
-    let is_clean = !remains
-        .iter()
-        .any(|finding| matches!(finding.kind, Kind::LogWithoutRecord | Kind::TrashOld));
+    let is_clean = !remains.iter().any(|finding| {
+        matches!(
+            finding.kind,
+            Kind::LogWithoutRecord | Kind::RunWithoutRecord | Kind::TrashOld
+        )
+    });
     if is_clean {
-        let detail = "no log and nothing in the trash without its session";
+        let detail = "no log, no run and nothing in the trash without its session";
         findings.push(Finding::new(Kind::NothingRemains, detail));
     }
 }

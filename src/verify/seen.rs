@@ -73,6 +73,8 @@ pub struct Contents {
     pub sessions: BTreeMap<SessionId, SessionSeen>,
     /// Keys of records that were forgotten while it was looked.
     pub departed: BTreeSet<ContainerKey>,
+    /// Sessions that have runs.
+    pub runs: BTreeSet<SessionId>,
     /// Sessions that have a log of events.
     pub logs: BTreeSet<SessionId>,
     /// The newest events of commands, with their numbers.

@@ -9,7 +9,7 @@ use expect_test::expect_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{event, open_store, record};
+use super::{ended_run, event, open_store, record, run};
 use crate::clock::Timestamp;
 use crate::id::{ContainerKey, InstanceId};
 use crate::policy::catalogue::PackageManager;
@@ -21,9 +21,11 @@ use crate::session::record::{
 use crate::store::codec::{decode, encode};
 use crate::store::database::Database;
 use crate::store::meta::Meta;
-use crate::store::tally::Tally;
+use crate::store::tally::{Runs, Tally};
 use crate::store::writes::{Durability, Tree, Writes};
-use crate::store::{Batch, Expect, Rebuilt, desired, marker};
+use crate::store::{
+    Batch, Expect, Rebuilt, RunCause, RunEnded, StoredRun, TtySize, desired, marker,
+};
 
 /// Checks that a value has the bytes of its file, and that those make the value.
 fn is_golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, value: &T) {
@@ -122,6 +124,30 @@ fn an_event_is_stored_as_schema_1_has_it() {
 }
 
 #[test]
+fn a_run_is_stored_as_schema_1_has_it() {
+    is_golden("run.json", &run(1));
+    is_golden("run-ended.json", &ended_run(2));
+    is_golden(
+        "run-tty-lost.json",
+        &StoredRun {
+            tty: Some(TtySize {
+                cols: 120,
+                rows: 40,
+            }),
+            request_id: None,
+            ended: Some(RunEnded {
+                cause: RunCause::ContainerLost,
+                exit_code: None,
+                signal: Some(9),
+                truncated: true,
+                ..ended_run(3).ended.unwrap()
+            }),
+            ..run(3)
+        },
+    );
+}
+
+#[test]
 fn an_identity_is_stored_as_schema_1_has_it() {
     let instance = InstanceId::parse("ffeeddccbbaa99887766554433221100").unwrap();
     is_golden("instance.json", &instance);
@@ -139,6 +165,17 @@ fn what_the_store_knows_of_itself_is_stored_as_schema_1_has_it() {
             records: 3,
             statuses: 2,
             sum: 7,
+            runs: None,
+        }),
+    );
+    is_golden(
+        "tally-runs.json",
+        &Some(Tally {
+            commits: 12,
+            records: 3,
+            statuses: 2,
+            sum: 7,
+            runs: Some(Runs { rows: 5, over: 4 }),
         }),
     );
     let mut rebuilt = Rebuilt::begin(
@@ -181,6 +218,7 @@ async fn a_store_from_before_the_tally_opens_and_is_tallied_from_then_on() {
         records: 1,
         statuses: 0,
         sum: 5,
+        runs: Some(Runs::default()),
     };
     assert_eq!(meta.tally, Some(tally));
 }

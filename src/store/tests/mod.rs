@@ -7,6 +7,7 @@ mod golden;
 mod kill;
 mod kill_open;
 mod laws;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ use std::process::Command;
 
 use super::*;
 use crate::clock::{Clock, Timestamp};
-use crate::id::{Alias, Nonce, SessionId, Tenant};
+use crate::id::{Alias, Nonce, RunId, SessionId, Tenant};
 use crate::policy::{Ceilings, Runtime, Source};
 use crate::session::record::{Event, Marks, Record, Spec};
 
@@ -61,6 +62,39 @@ pub(super) fn event(detail: &str) -> Event {
         duration_us: 1_250,
         request_id: Some("r-1".to_owned()),
         facts: BTreeMap::new(),
+    }
+}
+
+/// A run that goes on, one of many.
+pub(super) fn run(n: u32) -> StoredRun {
+    StoredRun {
+        run_id: RunId::parse(&format!("{n:032x}")).unwrap(),
+        digest: "ab12".to_owned(),
+        target: "make test".to_owned(),
+        started_at: Timestamp::from_secs(1_700_000_003 + u64::from(n)),
+        container: "4f53cda18c2b".to_owned(),
+        life: "0011".to_owned(),
+        tty: None,
+        request_id: Some("r-1".to_owned()),
+        ended: None,
+    }
+}
+
+/// The same run, and how it ended.
+pub(super) fn ended_run(n: u32) -> StoredRun {
+    StoredRun {
+        ended: Some(RunEnded {
+            at: Timestamp::from_secs(1_700_000_010 + u64::from(n)),
+            noted_at: Timestamp::from_secs(1_700_000_020),
+            cause: RunCause::Exited,
+            exit_code: Some(3),
+            signal: None,
+            stdout_bytes: 10,
+            stderr_bytes: 2,
+            next_seq: 4,
+            truncated: false,
+        }),
+        ..run(n)
     }
 }
 

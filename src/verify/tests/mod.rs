@@ -121,6 +121,7 @@ fn base() -> Seen {
         set_aside: None,
         sessions: names.map(id).into_iter().zip(sessions).collect(),
         departed: BTreeSet::new(),
+        runs: names.map(id).into(),
         logs: names.map(id).into(),
         commands: Ok(vec![
             command(true, "exit 0"),

@@ -65,6 +65,12 @@ pub(super) fn remains() -> Vec<(Kind, Change)> {
                 contents(seen).logs.insert(id("gone"));
             }),
         ),
+        (
+            Kind::RunWithoutRecord,
+            changed(|seen| {
+                contents(seen).runs.insert(id("gone"));
+            }),
+        ),
     ]
 }
 
