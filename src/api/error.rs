@@ -240,6 +240,7 @@ fn refusal_row(refusal: &Refusal) -> Row {
             After(2),
         ),
         Refusal::TtyCeiling { .. } => (StatusCode::TOO_MANY_REQUESTS, "tty_ceiling", After(10)),
+        Refusal::ViewerCeiling { .. } => (StatusCode::TOO_MANY_REQUESTS, "viewer_ceiling", After(10)),
         Refusal::NoRun(_) => (StatusCode::NOT_FOUND, "no_run", Never),
         Refusal::RunIdUsed(_) => (StatusCode::CONFLICT, "run_id_used", Never),
         Refusal::RunOver(..) => (StatusCode::CONFLICT, "run_over", Never),

@@ -62,6 +62,7 @@ struct Inner {
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
     slots: slots::Slots,
+    terminals: terminals::Terminals,
     /// Told resets, and counts for the health route.
     roll: roll::Roll,
     drift: drift::Drift,
@@ -108,6 +109,7 @@ impl Control {
             examination: Mutex::new(()),
             admission: Mutex::new(()),
             slots: slots::Slots::default(),
+            terminals: terminals::Terminals::default(),
             roll: roll::Roll::default(),
             drift: drift::Drift::default(),
             tasks: TaskTracker::new(),
@@ -156,6 +158,7 @@ impl Control {
 
     /// Waits for commands under way to end; new ones are not kept out.
     pub async fn drained(&self) {
+        self.0.terminals.stop();
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }

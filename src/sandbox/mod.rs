@@ -6,4 +6,5 @@ mod host;
 mod killing;
 pub mod reach;
 pub mod screen;
+pub mod terminal;
 pub mod usage;
