@@ -64,6 +64,7 @@ fn row(route: &Route) -> String {
     let answer = match route.answers {
         Answer::Json(schema) => schema,
         Answer::Document => "a document",
+        Answer::Socket => "a WebSocket",
         Answer::Nothing => "204",
     };
     format!(

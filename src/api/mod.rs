@@ -10,6 +10,7 @@ mod body;
 mod docs;
 mod edge;
 mod error;
+mod handover;
 mod holds;
 mod json;
 mod openapi;
@@ -22,6 +23,9 @@ mod server;
 mod service;
 mod sessions;
 mod shed;
+mod socket;
+mod tickets;
+mod ttys;
 mod validate;
 mod workspaces;
 

@@ -103,6 +103,7 @@ fn responses(route: &Route) -> Value {
         ),
         Answer::Document => ("200", json!({ "description": "The document" })),
         Answer::Nothing => ("204", json!({ "description": "Done" })),
+        Answer::Socket => ("101", json!({ "description": "The WebSocket" })),
     };
     json!({
         status: good,
@@ -339,6 +340,43 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
             ("incarnation", Of::Integer),
             ("reset_reason", Of::Text),
         ],
+    ),
+    (
+        "TtyRequest",
+        &[],
+        &[
+            ("argv", Of::Maybe(&Of::Texts)),
+            ("env", Of::Any),
+            ("cwd", Of::Maybe(&Of::Text)),
+            ("user", Of::Maybe(&Of::Text)),
+            ("cols", Of::Maybe(&Of::Integer)),
+            ("rows", Of::Maybe(&Of::Integer)),
+        ],
+    ),
+    (
+        "TtyCreated",
+        &[("tty_id", Of::Text), ("run_id", Of::Text)],
+        &[],
+    ),
+    ("TtyList", &[("ttys", Of::Listed("Tty"))], &[]),
+    (
+        "Tty",
+        &[
+            ("tty_id", Of::Text),
+            ("run_id", Of::Text),
+            ("target", Of::Text),
+            ("cols", Of::Integer),
+            ("rows", Of::Integer),
+            ("started_at", Of::Number),
+            ("viewers", Of::Integer),
+            ("has_writer", Of::Flag),
+        ],
+        &[],
+    ),
+    (
+        "TicketCreated",
+        &[("ticket", Of::Text), ("expires_at", Of::Number)],
+        &[],
     ),
     (
         "DoctorReport",

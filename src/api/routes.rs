@@ -10,7 +10,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use percent_encoding::percent_decode_str;
 
 use crate::api::auth::Guarded;
-use crate::api::{holds, service, sessions, workspaces};
+use crate::api::{holds, service, sessions, socket, tickets, ttys, workspaces};
 use crate::control::Control;
 
 /// All routes, in the order in which people read about them.
@@ -113,6 +113,48 @@ pub(super) static TABLE: &[Route] = &[
     .takes("ExecRequest")
     .answers("ExecResponse"),
     Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/ttys",
+        "Opens a terminal",
+        |verb| on(verb, ttys::open),
+    )
+    .for_session()
+    .takes("TtyRequest")
+    .answers("TtyCreated"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/ttys",
+        "Lists the terminals that are open",
+        |verb| on(verb, ttys::list),
+    )
+    .for_session()
+    .answers("TtyList"),
+    Route::new(
+        Verb::Delete,
+        "/sessions/{session_id}/ttys/{tty_id}",
+        "Ends a terminal",
+        |verb| on(verb, ttys::close),
+    )
+    .for_session()
+    .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/ttys/{tty_id}/ws",
+        "Attaches to a terminal over WebSocket",
+        |verb| on(verb, socket::open),
+    )
+    .for_session()
+    .query(socket::QUERY)
+    .answers_socket(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/tickets",
+        "Makes a ticket for one WebSocket, good once within 30 seconds",
+        |verb| on(verb, tickets::create),
+    )
+    .for_session()
+    .answers("TicketCreated"),
+    Route::new(
         Verb::Delete,
         "/workspaces/{session_id}",
         "Removes everything that an id ever had",
@@ -169,6 +211,8 @@ pub(super) enum Answer {
     Document,
     /// 204.
     Nothing,
+    /// 101, and then a WebSocket.
+    Socket,
 }
 
 /// How loudly a request is logged.
@@ -283,6 +327,11 @@ impl Route {
 
     const fn answers_nothing(mut self) -> Self {
         self.answers = Answer::Nothing;
+        self
+    }
+
+    const fn answers_socket(mut self) -> Self {
+        self.answers = Answer::Socket;
         self
     }
 

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use crate::api::edge::Edge;
+use crate::api::handover::Handover;
 use crate::api::pace::{Limits, Pace, Paced};
 use crate::api::room::BodyRoom;
 use crate::api::routes::TABLE;
@@ -218,15 +219,19 @@ impl Door {
             }
             let pace = Arc::new(Pace::default());
             let paced = TokioIo::new(Paced::new(stream, Arc::clone(&pace), limits));
-            let service = service_fn(move |request: Request<Incoming>| {
+            let handover = Handover::new(stop.clone());
+            let (turns, place) = (Arc::clone(&pace), handover.clone());
+            let service = service_fn(move |mut request: Request<Incoming>| {
                 let edge = Arc::clone(&edge);
-                let busy = pace.begin();
+                let busy = turns.begin();
+                request.extensions_mut().insert(place.clone());
                 async move {
                     let reply = edge.answer(request.map(Body::new)).await;
                     Ok::<_, Infallible>(reply.map(|body| busy.with(body)))
                 }
             });
-            let mut connection = pin!(builder(limits).serve_connection(paced, service));
+            let served = builder(limits).serve_connection(paced, service);
+            let mut connection = pin!(served.with_upgrades());
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
@@ -236,6 +241,10 @@ impl Door {
             };
             if let Err(cause) = ended {
                 debug!(%cause, "a connection broke off");
+            } else if let Some(onward) = handover.take() {
+                // It speaks when it likes, and has questions of its own for a silent client.
+                let _busy = pace.begin();
+                onward.await;
             }
         }
     }

@@ -128,6 +128,8 @@ pub enum Refusal {
     /// As many look at a terminal as may.
     #[error("{limit} viewers are attached to terminal {tty}. Detach one first.")]
     ViewerCeiling {
+        /// Its session.
+        id: SessionId,
         /// The terminal.
         tty: String,
         /// The ceiling.
@@ -233,8 +235,8 @@ impl Refusal {
             Self::TtyCeiling { id, limit, used } => {
                 ceiling("max_session_ttys", *limit, *used, format!("session:{id}"))
             }
-            Self::ViewerCeiling { tty, limit } => {
-                ceiling("tty_viewers", *limit, *limit, format!("tty:{tty}"))
+            Self::ViewerCeiling { id, limit, .. } => {
+                ceiling("tty_viewers", *limit, *limit, format!("session:{id}"))
             }
             Self::UnknownRuntime { .. }
             | Self::NoRun(_)

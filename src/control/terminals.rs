@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::live::Live;
+use super::live::NotLive;
 use super::request::{Input, OpenTty, Overflow, Program, Start, Streams};
 use super::{Control, Refusal};
 use crate::agent::connection::Connection;
@@ -38,11 +38,7 @@ const SHELL: &str = "[ -x /bin/bash ] && exec /bin/bash; exec /bin/sh";
 
 /// Somebody who is attached to a terminal; dropping it detaches.
 #[derive(Debug)]
-pub struct Attached {
-    terminal: terminal::Attached,
-    /// Nothing stops the sandbox under somebody who looks at it.
-    _live: Live,
-}
+pub struct Attached(terminal::Attached);
 
 /// The terminals that are followed.
 #[derive(Debug, Default)]
@@ -84,23 +80,23 @@ impl Attached {
     /// Waits for what is next; `None` after [`Told::Exit`]. Dropping the future loses
     /// nothing.
     pub async fn next(&self) -> Option<Told> {
-        self.terminal.next().await
+        self.0.next().await
     }
 
     /// Types, and waits while the program does not read; without effect for one who is
     /// not the writer.
     pub async fn input(&self, bytes: Bytes) {
-        self.terminal.input(bytes).await;
+        self.0.input(bytes).await;
     }
 
     /// Changes the size; without effect for one who is not the writer.
     pub async fn resize(&self, cols: u16, rows: u16) {
-        self.terminal.resize(Size { cols, rows }).await;
+        self.0.resize(Size { cols, rows }).await;
     }
 
     /// Becomes the writer in place of whoever is.
     pub fn take(&self) {
-        self.terminal.take();
+        self.0.take();
     }
 }
 
@@ -233,22 +229,22 @@ impl Control {
         }
         let deadline = Instant::now() + ATTACH_WAIT_MAX;
         let live = self.live(id, deadline).await;
-        let live = live.map_err(super::live::NotLive::refusal)?;
+        let live = live.map_err(NotLive::refusal)?;
         if live.container != stored.container {
             return Err(gone(&stored));
         }
+        // Nothing stops the sandbox under somebody who looks at it.
+        let mut live = Some(live);
         for _ in 0..TRIES_MAX {
             let terminal = self.terminal(id, &stored, deadline).await?;
-            match terminal.attach(mode) {
-                Ok(terminal) => {
-                    return Ok(Attached {
-                        terminal,
-                        _live: live,
-                    });
+            match terminal.attach(mode, || Box::new(live.take())) {
+                Ok(attached) => return Ok(Attached(attached)),
+                Err(NotAttached::Closed) => {
+                    self.let_go(&(id.clone(), stored.run_id.clone()), &terminal)
                 }
-                Err(NotAttached::Closed) => self.let_go(&(id.clone(), stored.run_id.clone()), &terminal),
                 Err(NotAttached::Full) => {
                     return Err(Refusal::ViewerCeiling {
+                        id: id.clone(),
                         tty: tty.to_owned(),
                         limit: count(VIEWERS_MAX),
                     });
@@ -304,7 +300,11 @@ impl Control {
         drop(followed);
         let control = self.clone();
         let stop = self.0.terminals.stop.clone();
-        let follower = Follower { control, place, terminal: terminal.clone() };
+        let follower = Follower {
+            control,
+            place,
+            terminal: terminal.clone(),
+        };
         self.0.tasks.spawn(async move {
             // Let go of also where it panics.
             let _follower = follower;

@@ -53,7 +53,10 @@ impl Desk {
         taker.1 = Mode::Write;
         let before = self.writer.replace(seat);
         let ousted = before.filter(|one| *one != seat);
-        let ousted = ousted.map(|seat| Change { seat, writes: false });
+        let ousted = ousted.map(|seat| Change {
+            seat,
+            writes: false,
+        });
         let taken = Change { seat, writes: true };
         ousted.into_iter().chain([taken]).collect()
     }

@@ -369,7 +369,10 @@ mod tests {
     #[test]
     fn a_character_cut_in_two_costs_nothing_of_what_follows_it() {
         let mut screen = fed(20, 4, b"\xc3");
-        assert_eq!(screen.feed("\u{e9}e\u{301}".as_bytes().get(1..).unwrap()), Fed::Well);
+        assert_eq!(
+            screen.feed("\u{e9}e\u{301}".as_bytes().get(1..).unwrap()),
+            Fed::Well
+        );
         assert_eq!(screen.emulator.screen().contents(), "ée\u{301}");
     }
 
@@ -405,6 +408,12 @@ mod tests {
 
     #[test]
     fn sides_are_bounded() {
-        assert_eq!(screen(0, u16::MAX).size(), Size { cols: 1, rows: SIDE_MAX });
+        assert_eq!(
+            screen(0, u16::MAX).size(),
+            Size {
+                cols: 1,
+                rows: SIDE_MAX
+            }
+        );
     }
 }

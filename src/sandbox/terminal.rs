@@ -6,6 +6,7 @@
 //! agent keeps it, so that the first screen is the present one.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,6 +81,11 @@ pub struct Line {
     pub container: String,
 }
 
+/// What a viewer holds for as long as they look and the program goes on, such as a lease.
+pub trait Hold: Send + fmt::Debug {}
+
+impl<T: Send + fmt::Debug> Hold for T {}
+
 /// A terminal that is followed; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Terminal(Arc<Inner>);
@@ -125,6 +131,8 @@ struct Inbox {
     bytes: usize,
     exit_told: bool,
     bell: Arc<Notify>,
+    /// Let go of at the end, however long the viewer takes to hear of it.
+    hold: Option<Box<dyn Hold>>,
 }
 
 /// What is next for a viewer.
@@ -196,7 +204,11 @@ impl Terminal {
     }
 
     /// Lets somebody to it, who leaves by dropping what is returned.
-    pub fn attach(&self, mode: Mode) -> Result<Attached, NotAttached> {
+    pub fn attach(
+        &self,
+        mode: Mode,
+        hold: impl FnOnce() -> Box<dyn Hold>,
+    ) -> Result<Attached, NotAttached> {
         let bell = Arc::new(Notify::new());
         let mut state = self.state();
         if state.is_closed {
@@ -205,7 +217,8 @@ impl Terminal {
         if VIEWERS_MAX <= state.desk.len() {
             return Err(NotAttached::Full);
         }
-        let seat = state.sit(mode, Arc::clone(&bell));
+        let hold = state.exit.is_none().then(hold);
+        let seat = state.sit(mode, Arc::clone(&bell), hold);
         self.0.viewers.send_replace(state.desk.len());
         drop(state);
         Ok(Attached {
@@ -412,7 +425,7 @@ impl State {
         }
     }
 
-    fn sit(&mut self, mode: Mode, bell: Arc<Notify>) -> Seat {
+    fn sit(&mut self, mode: Mode, bell: Arc<Notify>, hold: Option<Box<dyn Hold>>) -> Seat {
         let seat = self.desk.sit(mode);
         let inbox = Inbox {
             screen_due: true,
@@ -421,6 +434,7 @@ impl State {
             bytes: 0,
             exit_told: false,
             bell,
+            hold,
         };
         self.inboxes.insert(seat, inbox);
         seat
@@ -493,7 +507,8 @@ impl State {
             self.is_present = true;
             self.repaint();
         }
-        for inbox in self.inboxes.values() {
+        for inbox in self.inboxes.values_mut() {
+            drop(inbox.hold.take());
             inbox.bell.notify_one();
         }
     }
@@ -668,7 +683,7 @@ mod tests {
     }
 
     fn sit(state: &mut State) -> Seat {
-        state.sit(Mode::Write, Arc::new(Notify::new()))
+        state.sit(Mode::Write, Arc::new(Notify::new()), None)
     }
 
     /// All that waits for somebody, in short.
@@ -751,11 +766,7 @@ mod tests {
         let late = sit(&mut state);
         assert_eq!(
             told(&mut state, late),
-            [
-                "screen 20x4 true",
-                "writer false",
-                "exit Some(137) exited"
-            ]
+            ["screen 20x4 true", "writer false", "exit Some(137) exited"]
         );
     }
 
