@@ -216,6 +216,12 @@ impl Connection {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Counts the bytes that wait to be written.
+    #[cfg(test)]
+    pub(super) fn unwritten_bytes(&self) -> usize {
+        self.0.shared.unwritten_bytes()
+    }
+
     async fn done(&self, request: impl FnOnce(u64) -> Request) -> Result<(), Error> {
         match self.ask(Wanted::Done(TakenBack::No), request).await? {
             Answer::Done => Ok(()),

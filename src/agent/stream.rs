@@ -79,6 +79,11 @@ impl Shared {
         self.closed.cancelled().await;
     }
 
+    #[cfg(test)]
+    pub(super) fn unwritten_bytes(&self) -> usize {
+        self.state().outbox.len()
+    }
+
     /// Takes a place among those who wait for an answer.
     pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, Ended> {
         let place = Arc::clone(&self.places).acquire_owned().await;

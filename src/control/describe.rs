@@ -12,7 +12,7 @@ use crate::policy::describe as describe_policy;
 use crate::session::Hold;
 use crate::session::blueprint::{blueprint, container_name};
 use crate::session::phase::{Phase, phase};
-use crate::session::record::{Event, Record, Status};
+use crate::session::record::{Event, Exec, Record, Status};
 use crate::store::{Health, Page};
 use crate::wire::events::{SessionEvent, SessionEvents};
 use crate::wire::service::{ServiceHealth, ServicePolicy};
@@ -204,10 +204,18 @@ impl Control {
             phase: phase.as_str().to_owned(),
             reason: reason(record, status, phase),
             incarnation: status.incarnation.max(1),
-            exec: "docker".to_owned(),
+            exec: self.exec_of(record, status).as_str().to_owned(),
             drifted: self.has_drifted(record, status),
             container: for_service(status.key.as_ref().map(|key| container_name(&spec.id, key))),
             image: for_service(spec.runtime.ready_image().map(str::to_owned)),
+        }
+    }
+
+    /// How commands reach the sandbox: an agent that does not answer serves none.
+    fn exec_of(&self, record: &Record, status: &Status) -> Exec {
+        match status.exec {
+            Exec::Agent if self.0.reacher.reaches_agents(&record.spec.id) => Exec::Agent,
+            Exec::Agent | Exec::Docker => Exec::Docker,
         }
     }
 

@@ -67,6 +67,7 @@ struct Inner {
     roll: roll::Roll,
     drift: drift::Drift,
     tasks: TaskTracker,
+    runs: runs::Runs,
 }
 
 /// What makes somebody a caller.
@@ -113,6 +114,7 @@ impl Control {
             roll: roll::Roll::default(),
             drift: drift::Drift::default(),
             tasks: TaskTracker::new(),
+            runs: runs::Runs::default(),
         }))
     }
 
@@ -156,9 +158,11 @@ impl Control {
             .retain(|container| containers.contains(container));
     }
 
-    /// Waits for commands under way to end; new ones are not kept out.
+    /// Waits for commands under way to end; new ones are not kept out. Runs in the
+    /// background go on, and are not watched any more.
     pub async fn drained(&self) {
         self.0.terminals.stop();
+        self.0.runs.leave().await;
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::live::NotLive;
 use super::request::{Input, OpenTty, Overflow, Program, Start, Streams};
 use super::{Control, Refusal};
-use crate::agent::connection::Connection;
-use crate::agent::protocol::message::{Run, Size};
+use crate::agent::connection::{Connection, Error};
+use crate::agent::protocol::message::{Run, Size, Why};
 use crate::clock::Timestamp;
 use crate::id::{Nonce, RunId, SessionId};
 use crate::sandbox::reach::Way;
@@ -210,10 +210,15 @@ impl Control {
     /// Ends a terminal; without effect where it has ended.
     pub async fn close_tty(&self, id: &SessionId, tty: &str) -> Result<(), Refusal> {
         let stored = self.stored_tty(id, tty)?;
-        if self.goes_on(id, &stored) {
-            self.stop_run(id, &stored.run_id).await?;
+        if !self.goes_on(id, &stored) {
+            return Ok(());
         }
-        Ok(())
+        let deadline = Instant::now() + ATTACH_WAIT_MAX;
+        let connection = self.agent(id, &stored, deadline).await?;
+        match connection.stop(&stored.run_id).await {
+            Ok(()) | Err(Error::Refused(Why::NoRun | Why::Over, _)) => Ok(()),
+            Err(_) => Err(unreachable()),
+        }
     }
 
     /// Attaches to a terminal.
@@ -265,16 +270,24 @@ impl Control {
         if let Some(followed) = self.followed(&place) {
             return Ok(followed);
         }
-        let way = self.0.reacher.way(id, &stored.container, deadline).await;
-        let connection = match way {
-            Ok(Way::Agent(connection)) => connection,
-            Ok(Way::Engine) => return Err(Refusal::NeedsAgent("a terminal", id.clone())),
-            Err(_) => return Err(unreachable()),
-        };
+        let connection = self.agent(id, stored, deadline).await?;
         let runs = connection.list().await.map_err(|_| unreachable())?;
         let known = runs.iter().find(|one| one.run == stored.run_id.as_str());
         let known = known.ok_or_else(|| gone(stored))?;
         Ok(self.follow(place, stored, connection, known))
+    }
+
+    async fn agent(
+        &self,
+        id: &SessionId,
+        stored: &StoredRun,
+        deadline: Instant,
+    ) -> Result<Connection, Refusal> {
+        match self.0.reacher.way(id, &stored.container, deadline).await {
+            Ok(Way::Agent(connection)) => Ok(connection),
+            Ok(Way::Engine) => Err(Refusal::NeedsAgent("a terminal", id.clone())),
+            Err(_) => Err(unreachable()),
+        }
     }
 
     fn follow(

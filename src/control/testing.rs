@@ -27,6 +27,7 @@ pub(crate) fn without_engine(service: Secret) -> Control {
         workspaces: None,
         cgroups: Cgroups::default(),
         instance: store.instance().clone(),
+        agents: None,
     };
     Control::new(
         Current::new(testing::policy()),

@@ -23,12 +23,14 @@ pub(super) struct Wanted {
     pub(super) commands: usize,
     /// Further calls to the engine.
     pub(super) calls: usize,
+    /// Agents of sandboxes.
+    pub(super) agents: usize,
 }
 
 impl Wanted {
     /// Descriptors that are no client's and no command's.
     fn fixed(self) -> usize {
-        OWN_MAX + SHED_MAX + self.calls
+        OWN_MAX + SHED_MAX + self.calls + self.agents
     }
 
     /// Descriptors with which nothing has to be held back.
@@ -101,6 +103,7 @@ mod tests {
         connections: 1024,
         commands: 256,
         calls: 32,
+        agents: 0,
     };
 
     #[test]

@@ -1,6 +1,7 @@
 //! Builds the service out of its parts, starts them in order and stops them in
 //! reverse.
 
+mod agents;
 mod descriptors;
 mod key;
 mod notify;
@@ -117,7 +118,8 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     let cancel = CancellationToken::new();
     let store = rebuild::open_store(&config, &clock).await?;
     let tokens = key::load(&config, &store).await?;
-    let host = host(&config, &store)?;
+    let mut host = host(&config, &store)?;
+    let reacher = agents::board(&config, &mut host)?;
     if let Some(workspaces) = &host.workspaces {
         look_at_root(&config, workspaces, &clock)?;
     }
@@ -149,7 +151,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             epoch: passes.epoch.clone(),
         },
         Place {
-            reacher: crate::sandbox::reach::Reacher::default(),
+            reacher,
             sampler: Sampler::new(host.cgroups.clone(), host.engine.clone(), clock.clone()),
             host,
             prewarm: config.prewarm,
@@ -159,6 +161,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     tasks.start_controller(controller);
     tasks.follow_engine(&passes, &health, &config.operation);
     tasks.keep_last_uses(store.clone(), leases, control.clone());
+    tasks.adopt_runs(control.clone());
     tasks.watch_store(store.clone());
     tasks.feed_watchdog(pulse, clock);
     prewarm(&config, &passes.work);
@@ -209,13 +212,12 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
             what: "open the workspace root".to_owned(),
             source: Box::new(error),
         })?;
-    let runtime_dir = config.runtime_dir.join(store.instance().as_str());
-    make_dir(&runtime_dir)?;
     Ok(Host {
         engine: Engine::new(endpoint, settings),
         workspaces,
         cgroups: Cgroups::default(),
         instance: store.instance().clone(),
+        agents: None,
     })
 }
 
@@ -236,18 +238,6 @@ fn look_at_root(config: &Config, workspaces: &Workspaces, clock: &Clock) -> Resu
         what: "accept the workspace root".to_owned(),
         source: Box::new(error),
     })
-}
-
-fn make_dir(path: &std::path::Path) -> Result<(), Fatal> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|error| Fatal::Io {
-            what: format!("make the runtime directory {}", path.display()),
-            source: Box::new(error),
-        })
 }
 
 async fn listen(config: &Config) -> Result<TcpListener, Fatal> {
@@ -325,6 +315,7 @@ async fn serve(
         connections: operation.max_connections,
         commands: config.policy.limits.max_running_commands,
         calls: operation.max_workers,
+        agents: agents::descriptors(config),
     });
     let settings = api::Settings {
         connections_max,

@@ -104,10 +104,18 @@ impl Tasks {
                 };
                 keep(&store, &leases).await;
                 control.prune();
+                control.forget_old_runs().await;
                 if stopping {
                     return;
                 }
             }
+        });
+    }
+
+    pub(super) fn adopt_runs(&mut self, control: Control) {
+        let cancel = self.cancel.clone();
+        self.spawn("the adoption of runs", async move {
+            control.adopt_runs(cancel).await;
         });
     }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, UPGRADE, USER_AGENT};
+use hyper::upgrade::Upgraded;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -107,8 +108,26 @@ pub(super) struct Call {
     method: Method,
     path: Path,
     body: Bytes,
+    content: Content,
+    turns: Turns,
     deadline: Duration,
     answer_bytes_max: usize,
+}
+
+/// What the body of a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Json,
+    Tar,
+}
+
+/// What the connection of a call is after the head of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turns {
+    /// The body of the answer.
+    Body,
+    /// A stream both ways.
+    Stream,
 }
 
 /// A whole answer with a status below 400.
@@ -125,6 +144,8 @@ impl Call {
             method,
             path,
             body: Bytes::new(),
+            content: Content::Json,
+            turns: Turns::Body,
             deadline,
             answer_bytes_max: BODY_BYTES_MAX,
         }
@@ -138,6 +159,10 @@ impl Call {
         Self::new(name, Method::POST, path, deadline)
     }
 
+    pub(super) fn put(name: &'static str, path: Path, deadline: Duration) -> Self {
+        Self::new(name, Method::PUT, path, deadline)
+    }
+
     pub(super) fn delete(name: &'static str, path: Path, deadline: Duration) -> Self {
         Self::new(name, Method::DELETE, path, deadline)
     }
@@ -147,6 +172,19 @@ impl Call {
         self.body = serde_json::to_vec(body)
             .expect("request bodies have text keys and serialise without failing")
             .into();
+        self
+    }
+
+    /// Adds an archive as the body.
+    pub(super) fn tar(mut self, archive: Bytes) -> Self {
+        self.body = archive;
+        self.content = Content::Tar;
+        self
+    }
+
+    /// Asks for the connection itself, once the answer's head has come.
+    pub(super) fn both_ways(mut self) -> Self {
+        self.turns = Turns::Stream;
         self
     }
 
@@ -212,6 +250,26 @@ impl Engine {
             Ok(response) => Ok(Body::new(response.into_body())),
             Err(kind) => Err(self.failure(call.name, kind)),
         }
+    }
+
+    /// Performs a call that turns its connection into a stream both ways.
+    pub(super) async fn turn(&self, call: Call) -> Result<Upgraded, Error> {
+        let work = async {
+            let _permit = self.permit().await;
+            let response = self.respond(&call).await?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                return Err(Kind::malformed(
+                    "the connection was not turned into a stream",
+                ));
+            }
+            hyper::upgrade::on(response)
+                .await
+                .map_err(|error| Kind::Closed {
+                    source: Some(error.into()),
+                })
+        };
+        let done = within(call.deadline, work).await;
+        done.map_err(|kind| self.failure(call.name, kind))
     }
 
     /// Makes an error of a call, and forgets the version when it may be stale.
@@ -286,7 +344,18 @@ impl Engine {
             HeaderValue::from_static(concat!("sandboxd/", env!("CARGO_PKG_VERSION"))),
         );
         if !call.body.is_empty() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let content = match call.content {
+                Content::Json => "application/json",
+                Content::Tar => "application/x-tar",
+            };
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
+        }
+        match call.turns {
+            Turns::Body => {}
+            Turns::Stream => {
+                headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+                headers.insert(UPGRADE, HeaderValue::from_static("tcp"));
+            }
         }
         let sent = self.0.client.request(request).await;
         let response = sent.map_err(|error| self.broken(error))?;

@@ -71,6 +71,14 @@ pub struct ExecState {
     pub pid: Option<u32>,
 }
 
+/// What the process of an exec reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    Nothing,
+    /// What is written to its stream.
+    Stream,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct CreatedBody {
@@ -88,6 +96,8 @@ struct StateBody {
 
 #[derive(Serialize)]
 struct CreateBody<'a> {
+    #[serde(rename = "AttachStdin", skip_serializing_if = "is_no")]
+    attach_stdin: bool,
     #[serde(rename = "AttachStdout")]
     attach_stdout: bool,
     #[serde(rename = "AttachStderr")]
@@ -100,6 +110,14 @@ struct CreateBody<'a> {
     working_dir: Option<&'a str>,
     #[serde(rename = "User", skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands on a reference"
+)]
+fn is_no(flag: &bool) -> bool {
+    !flag
 }
 
 #[derive(Serialize)]
@@ -120,15 +138,27 @@ pub struct ExecStream {
 const FOLLOW: &str = "follow the output of an exec";
 
 impl Engine {
-    /// Prepares a process in a running container.
+    /// Prepares a process in a running container, which reads nothing.
     pub async fn exec_create(
         &self,
         container: &str,
         body: &ExecBody,
     ) -> Result<ExecCreated, Error> {
+        self.exec_create_reading(container, body, Reads::Nothing)
+            .await
+    }
+
+    /// Prepares a process in a running container.
+    pub(super) async fn exec_create_reading(
+        &self,
+        container: &str,
+        body: &ExecBody,
+        reads: Reads,
+    ) -> Result<ExecCreated, Error> {
         const NAME: &str = "create an exec";
         let path = Path::new(&["containers", container, "exec"]);
         let call = Call::post(NAME, path, self.deadlines().exec_create).json(&CreateBody {
+            attach_stdin: reads == Reads::Stream,
             attach_stdout: true,
             attach_stderr: true,
             argv: &body.argv,
@@ -154,16 +184,18 @@ impl Engine {
     /// may last is up to the caller. A container that stopped in between is an
     /// error of status 409, one that was removed of status 404.
     pub async fn exec_start(&self, exec: &ExecId) -> Result<ExecStream, Error> {
-        let path = Path::new(&["exec", &exec.0, "start"]);
-        let call =
-            Call::post("start an exec", path, self.deadlines().exec_start).json(&StartBody {
-                detach: false,
-                tty: false,
-            });
         Ok(ExecStream {
-            body: self.open(call).await?,
+            body: self.open(self.exec_start_call(exec)).await?,
             decoder: Decoder::default(),
             piece: Bytes::new(),
+        })
+    }
+
+    pub(super) fn exec_start_call(&self, exec: &ExecId) -> Call {
+        let path = Path::new(&["exec", &exec.0, "start"]);
+        Call::post("start an exec", path, self.deadlines().exec_start).json(&StartBody {
+            detach: false,
+            tty: false,
         })
     }
 

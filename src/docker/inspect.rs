@@ -41,6 +41,8 @@ pub struct Inspect {
     pub finished_at: Option<Timestamp>,
     /// What of the host is mounted in it.
     pub mounts: Vec<MountPoint>,
+    /// The OCI runtime that it was made for; empty where the engine does not tell.
+    pub runtime: String,
 }
 
 /// One line of a listing of containers.
@@ -108,6 +110,13 @@ struct InspectBody {
     config: ConfigBody,
     state: StateBody,
     mounts: Option<Vec<MountPoint>>,
+    host_config: Option<HostConfigBody>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostConfigBody {
+    runtime: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -169,7 +178,16 @@ impl Inspect {
             started_at: instant(&body.state.started_at)?,
             finished_at: instant(&body.state.finished_at)?,
             mounts: body.mounts.unwrap_or_default(),
+            runtime: body
+                .host_config
+                .and_then(|config| config.runtime)
+                .unwrap_or_default(),
         })
+    }
+
+    /// Tells whether something of the host is mounted at this path of the container.
+    pub fn mounts_at(&self, path: &str) -> bool {
+        self.mounts.iter().any(|mount| mount.destination == path)
     }
 }
 
@@ -259,6 +277,7 @@ mod tests {
             started_at: Some(Timestamp::from_micros(1_796_015_204_819_875)),
             finished_at: None,
             mounts: Vec::new(),
+            runtime: "runc".to_owned(),
         };
         assert_eq!(Inspect::parse(body).unwrap(), expected);
     }

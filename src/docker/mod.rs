@@ -10,7 +10,9 @@
 //!   handle is a variant, and an [`Error`] of kind timeout, closed or 5xx leaves
 //!   the state *unknown*, which is never the same as absent.
 
+pub mod archive;
 pub mod containers;
+pub mod duplex;
 pub mod endpoint;
 pub mod engine;
 pub mod error;

@@ -3,6 +3,7 @@
 //! Every write is good only for the generation that it was made for: what was
 //! overtaken by a newer intent is not written, and the session looked at again.
 
+use super::agents::exec_of;
 use super::ghosts::{Haunting, is_left, remembered};
 use super::observe::Sight;
 use super::plan::{Container, Fate, Life};
@@ -42,10 +43,12 @@ impl Books {
         let began = sight.observed.container == Container::Running(Life::New);
         let files_lost = status.files_lost || is_lost(sight);
         let former = remembered(&status.former, &sight.ghosts, self.clock.now());
+        let exec = sight.container.as_ref().map_or(status.exec, exec_of);
         let changed = !status.has_reached(&record.marks)
             || began
             || status.attempts != 0
             || files_lost != status.files_lost
+            || exec != status.exec
             || former != status.former;
         if !changed {
             return Ok(Written::Yes);
@@ -56,6 +59,7 @@ impl Books {
             last_error: None,
             since: self.clock.now(),
             files_lost,
+            exec,
             former,
             ..status.clone()
         };

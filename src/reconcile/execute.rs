@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
+use super::agents::exec_of;
 use super::books::{Books, Written};
+use super::execute_agents::Forgone;
 use super::execute_ghosts::Noted;
 use super::host::Host;
 use super::images::Images;
 use super::observe::{Blind, Sight};
 use super::plan::{Blame, Container, Ending, Fate, Step, Workspace};
-use super::settings::create_body;
 use super::sidecars::sidecar;
 use super::ticket::Failure;
 use crate::activity::Leases;
@@ -24,14 +25,14 @@ use crate::docker::error::Retry;
 use crate::policy::Current;
 use crate::session::blueprint::{Blueprint, blueprint, container_name, user};
 use crate::session::lifecycle::{Aim, InUse};
-use crate::session::record::{Record, Spec, Status};
+use crate::session::record::{Exec, Record, Spec, Status};
 use crate::store::CommitError;
 use crate::workspace::{WorkspaceError, Workspaces};
 
 /// How long a container has between the request to stop and its kill.
 ///
-/// Its first process is an init that passes the request on, so only a command
-/// that ignores it costs the whole time.
+/// Its first process is the agent, which ends at once, or an init that passes the request
+/// on, so that only a command that ignores it costs the whole time.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How soon a removal that the engine is busy with is looked at again.
 const REMOVAL_POLL: Duration = Duration::from_millis(200);
@@ -118,7 +119,10 @@ impl Executor {
             Step::RemoveContainer => self.remove_container(case).await,
             Step::RemoveWorkspace => self.remove_workspace(case).await,
             Step::RemoveUnusedWorkspace => self.remove_unused_workspace(&record.spec).await,
-            Step::Forget => self.forget(record).await,
+            Step::Forget => {
+                self.close_dock(case);
+                self.forget(record).await
+            }
             Step::EndGhosts => self.end_ghosts(case).await,
             Step::Park(reason) => {
                 let written = self.books.park(record, status, case.sight, reason).await;
@@ -142,9 +146,13 @@ impl Executor {
     /// Says why a container that was just started has ended already.
     pub fn ended_at_once(sight: &Sight) -> Failure {
         let code = sight.container.as_ref().map_or(-1, |seen| seen.exit_code);
-        let why = match sight.observed.container {
-            Container::Stopped(_, Ending::Oom) => "it ran out of memory",
-            _ => "is there a program named sleep in the image?",
+        let exec = sight.container.as_ref().map(exec_of).unwrap_or_default();
+        let why = match (sight.observed.container, exec) {
+            (Container::Stopped(_, Ending::Oom), _) => "it ran out of memory",
+            (_, Exec::Agent) => {
+                "its first process, the agent of sandboxd, was ended from without, or found no memory"
+            }
+            (_, Exec::Docker) => "is there a program named sleep in the image?",
         };
         Failure::Engine(format!(
             "its container ended as soon as it was started, with exit code {code}; {why}"
@@ -179,6 +187,7 @@ impl Executor {
     }
 
     async fn settle(&self, case: Case<'_>) -> Result<Next, Failure> {
+        self.open_dock(case);
         if !case.sight.ghosts.is_empty() {
             if self.note_ghosts(case).await? == Noted::Now {
                 return Ok(Next::Again);
@@ -218,7 +227,7 @@ impl Executor {
         .map_err(|error| undone_on_disk(&error))
     }
 
-    fn blueprint(&self, spec: &Spec) -> Result<Blueprint, Failure> {
+    pub(super) fn blueprint(&self, spec: &Spec) -> Result<Blueprint, Failure> {
         let workspace = self
             .host
             .workspaces
@@ -233,16 +242,14 @@ impl Executor {
         let Case { record, status, .. } = case;
         let spec = &record.spec;
         let blueprint = self.blueprint(spec)?;
-        let key = status
-            .key
-            .as_ref()
-            .expect("a container is made only under a key on record");
         self.make_workspace(spec).await?;
-        let body = create_body(&blueprint, spec, &self.host.instance, key);
-        let name = container_name(&spec.id, key);
-        match self.engine_call(self.host.engine.create(&name, &body).await)? {
+        match self.engine_call(self.make(case, &blueprint).await)? {
             Created::New(_) => Ok(Next::Again),
-            Created::NameTaken => self.look_at_namesake(case, &name).await,
+            Created::NameTaken => {
+                let key = status.key.as_ref();
+                let name = key.map_or_else(String::new, |key| container_name(&spec.id, key));
+                self.look_at_namesake(case, &name).await
+            }
             Created::NoSuchImage => {
                 self.images.missing(&blueprint.image);
                 Ok(Next::Again)
@@ -306,6 +313,7 @@ impl Executor {
         if !is_made {
             self.make_workspace(&case.record.spec).await?;
         }
+        self.prepare_agent(case).await?;
         let Err(error) = self.host.engine.start(id).await else {
             return Ok(Next::Again);
         };
@@ -314,7 +322,10 @@ impl Executor {
         // the engine shows it under its name until then.
         self.note_container(case).await?;
         if !error.is_poisoned_start() {
-            return Err(failure(&error));
+            return match self.forgo_agent(case, &error).await? {
+                Forgone::Yes => Ok(Next::Again),
+                Forgone::No => Err(failure(&error)),
+            };
         }
         let why = chain(&error);
         if holds_files(case.sight) {
@@ -329,7 +340,7 @@ impl Executor {
     }
 
     /// Writes down which container there is, where that was not known yet.
-    async fn note_container(&self, case: Case<'_>) -> Result<(), Failure> {
+    pub(super) async fn note_container(&self, case: Case<'_>) -> Result<(), Failure> {
         let seen = container_id(case)?;
         if case.status.container.as_deref() == Some(seen) {
             return Ok(());
@@ -465,7 +476,7 @@ impl Executor {
 }
 
 /// Whether a container goes with the only copy of the session's files.
-fn holds_files(sight: &Sight) -> bool {
+pub(super) fn holds_files(sight: &Sight) -> bool {
     match (sight.observed.container, sight.fate) {
         // It never ran.
         (Container::Created, _) => false,
@@ -475,7 +486,7 @@ fn holds_files(sight: &Sight) -> bool {
 }
 
 /// The engine's id of the container that was seen.
-fn container_id(case: Case<'_>) -> Result<&str, Failure> {
+pub(super) fn container_id(case: Case<'_>) -> Result<&str, Failure> {
     case.sight
         .container
         .as_ref()

@@ -1,5 +1,6 @@
 //! Holds what the controller reaches of the host: the engine and the workspaces.
 
+use super::agents::Agents;
 use crate::cgroup::Cgroups;
 use crate::docker::Engine;
 use crate::id::{InstanceId, SessionId};
@@ -16,6 +17,8 @@ pub struct Host {
     pub cgroups: Cgroups,
     /// The mark of what is ours.
     pub instance: InstanceId,
+    /// The agents of sandboxes, where they have any.
+    pub agents: Option<Agents>,
 }
 
 impl Host {

@@ -9,11 +9,13 @@
 //!        └── deadline or backoff
 //! ```
 
+mod agents;
 mod backoff;
 mod books;
 mod controller;
 mod epoch;
 mod execute;
+mod execute_agents;
 mod execute_ghosts;
 mod ghosts;
 mod health;
@@ -38,6 +40,7 @@ mod ticket;
 mod watch;
 mod work;
 
+pub use agents::Agents;
 pub use backoff::{REST_MAX, rest};
 pub use books::{Books, Written};
 pub use controller::{Controller, Pulse};

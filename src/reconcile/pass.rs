@@ -8,6 +8,7 @@ use super::backoff::rest;
 use super::books::Written;
 use super::epoch::Epoch;
 use super::execute::{Case, Executor, Next, failure, in_use, unwritten};
+use super::execute_agents::Forgone;
 use super::health::EngineHealth;
 use super::holds::Holds;
 use super::key::Key;
@@ -46,6 +47,23 @@ pub struct Passes {
 /// the engine can never start.
 const STARTS_MAX: usize = 2;
 
+/// Whether a start was the first of its container, which then holds no files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    Yes,
+    No,
+}
+
+impl First {
+    fn of(started: Container) -> Self {
+        if started == Container::Created {
+            Self::Yes
+        } else {
+            Self::No
+        }
+    }
+}
+
 /// What a session was seen to be and should be, in one moment.
 struct Moment {
     record: Record,
@@ -53,6 +71,17 @@ struct Moment {
     sight: Sight,
     aim: Aim,
     deadline: Option<Timestamp>,
+}
+
+impl Moment {
+    fn case(&self) -> Case<'_> {
+        Case {
+            record: &self.record,
+            status: &self.status,
+            sight: &self.sight,
+            aim: self.aim,
+        }
+    }
 }
 
 impl Passes {
@@ -83,37 +112,40 @@ impl Passes {
 
     async fn session(&self, id: &SessionId) -> Option<Timestamp> {
         let mut starts = 0;
+        let mut first = First::No;
         let mut last = None;
         for _ in 0..STEPS_MAX {
             let Some(moment) = self.look(id).await else {
                 self.gone(id);
                 return None;
             };
-            let Moment { record, status, .. } = &moment;
             self.dismiss(&moment);
             let step = self.decide(&moment);
             let ended = matches!(moment.sight.observed.container, Container::Stopped(..));
             if 0 < starts && ended && step == Step::Start {
-                let why = Executor::ended_at_once(&moment.sight);
-                return self.failed(&moment, step, why).await;
+                match self.ended_at_once(&moment, first).await {
+                    Ok(()) => {
+                        first = First::No;
+                        last = Some((moment, step));
+                        continue;
+                    }
+                    Err(why) => return self.failed(&moment, step, why).await,
+                }
             }
             if starts == STARTS_MAX && step == Step::Start {
                 let why = Failure::Engine(NEVER_STARTS.to_owned());
                 return self.failed(&moment, step, why).await;
             }
-            starts += usize::from(step == Step::Start);
+            if step == Step::Start {
+                starts += 1;
+                first = First::of(moment.sight.observed.container);
+            }
             debug!(session = %id, aim = moment.aim.as_str(), ?step, seen = ?moment.sight.observed, "next step");
-            let case = Case {
-                record,
-                status,
-                sight: &moment.sight,
-                aim: moment.aim,
-            };
-            match self.executor.execute(step, case).await {
+            match self.executor.execute(step, moment.case()).await {
                 Ok(Next::Again) => last = Some((moment, step)),
                 Ok(Next::After(span)) => return Some(self.now().plus(span)),
                 Ok(Next::OnNudge) => {
-                    self.await_nudge(step, record);
+                    self.await_nudge(step, &moment.record);
                     return moment.deadline;
                 }
                 Ok(Next::Rest) => {
@@ -136,6 +168,19 @@ impl Passes {
             self.executor.host.engine.endpoint()
         ));
         self.failed(&moment, step, why).await
+    }
+
+    /// Goes on after a container ended as soon as it was started: without an agent, where it
+    /// is that which cannot be run.
+    async fn ended_at_once(&self, moment: &Moment, first: First) -> Result<(), Failure> {
+        let forgone = match first {
+            First::Yes => self.executor.forgo_ended_agent(moment.case()).await?,
+            First::No => Forgone::No,
+        };
+        match forgone {
+            Forgone::Yes => Ok(()),
+            Forgone::No => Err(Executor::ended_at_once(&moment.sight)),
+        }
     }
 
     async fn look(&self, id: &SessionId) -> Option<Moment> {

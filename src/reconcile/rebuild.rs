@@ -420,6 +420,7 @@ mod tests {
             workspaces: None,
             cgroups: Cgroups::default(),
             instance: books.store.instance().clone(),
+            agents: None,
         };
         rebuild_from_containers(&host, &books, &catalogue)
             .await

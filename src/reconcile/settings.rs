@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::agents::Aboard;
+use crate::agent::protocol::{HOST_DIR, OWN_DIR, PROGRAM};
 use crate::docker::spec::{CreateBody, Env, HostConfig, LogConfig, Mount, RestartPolicy};
 use crate::id::{ContainerKey, InstanceId};
-use crate::session::blueprint::Blueprint;
-use crate::session::record::Spec;
+use crate::session::blueprint::{Blueprint, LABEL_EXEC};
+use crate::session::record::{Exec, Spec};
 
 /// Capabilities of the engine's default set that no sandbox needs.
 ///
@@ -16,41 +18,47 @@ const CAPABILITIES_DROPPED: [&str; 5] = ["MKNOD", "NET_RAW", "AUDIT_WRITE", "SET
 const OOM_SCORE_ADJ: i32 = 500;
 /// What a sandbox can write to its first process's output before it is rotated away.
 const LOG_SIZE: &str = "1m";
+/// The memory file system of the agent's socket; the agent may be any user.
+const OWN_OPTIONS: &str = "size=64k,nr_inodes=16,mode=1777";
 
 /// Returns the engine's settings for a session's container.
 pub(super) fn create_body(
     blueprint: &Blueprint,
     spec: &Spec,
-    instance: &InstanceId,
-    key: &ContainerKey,
+    (instance, key): (&InstanceId, &ContainerKey),
+    aboard: &Aboard,
 ) -> CreateBody {
+    let exec = aboard.exec();
+    // The image's own entrypoint is not run: a session's first process only has to stay,
+    // and reap what commands leave behind.
+    let (entrypoint, cmd) = match exec {
+        Exec::Agent => (vec![PROGRAM.to_owned()], vec!["serve".to_owned()]),
+        Exec::Docker => (Vec::new(), vec!["sleep".to_owned(), "infinity".to_owned()]),
+    };
+    let mut labels = blueprint.labels(instance, key, spec);
+    // Not among what the hash is made of: neither is a setting of the operator's.
+    labels.insert(LABEL_EXEC.to_owned(), exec.as_str().to_owned());
     CreateBody {
         image: blueprint.image.clone(),
         user: blueprint.user.clone().unwrap_or_default(),
-        // The image's own entrypoint is not run: a session's first process only
-        // has to stay, and the init process reaps what commands leave behind.
-        entrypoint: Some(Vec::new()),
-        cmd: vec!["sleep".to_owned(), "infinity".to_owned()],
+        entrypoint: Some(entrypoint),
+        cmd,
         working_dir: blueprint.work_dir.clone(),
         env: Env::from(blueprint.env.clone()),
-        labels: blueprint.labels(instance, key, spec),
-        host_config: host_config(blueprint),
+        labels,
+        host_config: host_config(blueprint, aboard),
     }
 }
 
-fn host_config(blueprint: &Blueprint) -> HostConfig {
+fn host_config(blueprint: &Blueprint, aboard: &Aboard) -> HostConfig {
     HostConfig {
-        init: Some(true),
-        mounts: blueprint
-            .workspace
-            .iter()
-            .map(|source| Mount::writable(&text(source), &blueprint.work_dir))
-            .collect(),
-        tmpfs: blueprint
-            .tmpfs
-            .iter()
-            .map(|options| ("/tmp".to_owned(), options.clone()))
-            .collect(),
+        init: Some(match aboard.exec() {
+            // It does what an init does.
+            Exec::Agent => false,
+            Exec::Docker => true,
+        }),
+        mounts: mounts(blueprint, aboard),
+        tmpfs: tmpfs(blueprint, aboard.exec()),
         memory: blueprint.memory,
         memory_swap: blueprint
             .memory_swap
@@ -73,6 +81,35 @@ fn host_config(blueprint: &Blueprint) -> HostConfig {
         auto_remove: Some(false),
         oom_score_adj: Some(OOM_SCORE_ADJ),
     }
+}
+
+fn mounts(blueprint: &Blueprint, aboard: &Aboard) -> Vec<Mount> {
+    let workspace = blueprint
+        .workspace
+        .iter()
+        .map(|source| Mount::writable(&text(source), &blueprint.work_dir));
+    let agent = match aboard {
+        Aboard::No | Aboard::Copied => Vec::new(),
+        Aboard::Mounted { program, directory } => vec![
+            Mount::read_only(&text(program), PROGRAM),
+            Mount::read_only(&text(directory), HOST_DIR),
+        ],
+    };
+    workspace.chain(agent).collect()
+}
+
+fn tmpfs(blueprint: &Blueprint, exec: Exec) -> BTreeMap<String, String> {
+    let tmp = blueprint
+        .tmpfs
+        .iter()
+        .map(|options| ("/tmp", options.as_str()));
+    let own = match exec {
+        Exec::Agent => Some((OWN_DIR, OWN_OPTIONS)),
+        Exec::Docker => None,
+    };
+    tmp.chain(own)
+        .map(|(path, options)| (path.to_owned(), options.to_owned()))
+        .collect()
 }
 
 /// Workspace paths are made of the operator's root, which was checked to be text.

@@ -22,6 +22,8 @@ pub const LABEL_SESSION: &str = "io.sandboxd.session";
 pub const LABEL_RUNTIME: &str = "io.sandboxd.runtime";
 /// The label that holds the hash of the settings.
 pub const LABEL_SPEC: &str = "io.sandboxd.spec";
+/// The label that says how commands reach the container: `agent` or `docker`.
+pub const LABEL_EXEC: &str = "io.sandboxd.exec";
 /// The label that holds the version of all these labels.
 pub const LABEL_SCHEMA: &str = "io.sandboxd.schema";
 /// The present version of the labels.

@@ -228,6 +228,35 @@ impl Reason {
     }
 }
 
+/// How commands reach a container; chosen when it is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exec {
+    /// By the agent in it.
+    Agent,
+    /// By the engine's own exec.
+    #[default]
+    Docker,
+}
+
+impl Exec {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde hands on a reference"
+    )]
+    fn is_docker(&self) -> bool {
+        *self == Self::Docker
+    }
+
+    /// Returns the word of labels and descriptions.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Docker => "docker",
+        }
+    }
+}
+
 /// What the reconciler last saw and did; `reconcile` writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -253,6 +282,9 @@ pub struct Status {
     pub started_at: Option<Timestamp>,
     /// The hash of the settings that the container was created with.
     pub spec_hash: Option<String>,
+    /// How commands reach the container.
+    #[serde(default, skip_serializing_if = "Exec::is_docker")]
+    pub exec: Exec,
     /// The containers before, until their processes are seen to be gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former: Vec<Former>,

@@ -221,12 +221,24 @@ impl Store {
         self.mirror().runs.get(&place).map(Arc::clone)
     }
 
-    /// Returns every run with its session.
-    pub fn all_runs(&self) -> Vec<(SessionId, Arc<StoredRun>)> {
+    /// Returns every run that goes on, as far as is known, with its session.
+    pub fn runs_going_on(&self) -> Vec<(SessionId, Arc<StoredRun>)> {
         let mirror = self.mirror();
-        let runs = mirror.runs.iter();
+        let runs = mirror.runs.iter().filter(|(_, run)| run.ended.is_none());
         runs.map(|((session, _), run)| (session.clone(), Arc::clone(run)))
             .collect()
+    }
+
+    /// Returns the runs whose ending was written down before a moment, with their
+    /// sessions.
+    pub fn runs_over_before(&self, moment: Timestamp) -> Vec<(SessionId, RunId)> {
+        let is_old = |run: &StoredRun| {
+            let ended = run.ended.as_ref();
+            ended.is_some_and(|ended| ended.noted_at < moment)
+        };
+        let mirror = self.mirror();
+        let runs = mirror.runs.iter().filter(|(_, run)| is_old(run));
+        runs.map(|(place, _)| place.clone()).collect()
     }
 
     /// Returns everything that the store holds but the events, of one moment.

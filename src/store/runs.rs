@@ -108,6 +108,21 @@ pub enum RunCause {
 }
 
 impl RunCause {
+    /// Returns the stable text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::StartFailed => "start_failed",
+            Self::Timeout => "timeout",
+            Self::OutputLimit => "output_limit",
+            Self::Stopped => "stopped",
+            Self::Signal => "signal",
+            Self::Oom => "oom",
+            Self::ContainerLost => "container_lost",
+            Self::AgentLost => "agent_lost",
+        }
+    }
+
     /// Returns whether the ending itself is not known.
     pub const fn is_lost(self) -> bool {
         match self {

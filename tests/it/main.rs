@@ -32,6 +32,7 @@ mod operator;
 mod ownership;
 mod regressions;
 mod reported;
+mod runs_background;
 mod sessions;
 mod size;
 mod store_disasters;

@@ -33,7 +33,10 @@ fn listed(api: &Api) -> Vec<Value> {
 #[test]
 fn a_shell_answers_what_is_typed_and_its_exit_is_told() {
     let (daemon, api) = start(&[]);
-    let tty = open(&api, &json!({"cols": 60, "rows": 10, "env": {"NAME": "me"}}));
+    let tty = open(
+        &api,
+        &json!({"cols": 60, "rows": 10, "env": {"NAME": "me"}}),
+    );
     let mut seat = Seat::at(&daemon, "s", &tty, "");
     seat.hears_writer(true);
     assert_eq!(seat.size(), (60, 10));

@@ -40,6 +40,10 @@ pub struct Input {
 pub const INPUT_BYTES_MAX: usize = 64 << 10;
 const RUN_BYTES: usize = 32;
 
+const MESSAGE: u8 = 1;
+const INPUT: u8 = 2;
+pub(super) const OUTPUT: u8 = 3;
+
 /// Why a stream is no stream of frames. It cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadFrame {
@@ -115,11 +119,11 @@ impl Decoder {
 
 fn parse(body: &[u8]) -> Result<Frame, BadFrame> {
     let (kind, payload) = body.split_first().ok_or(BadFrame::Length(0))?;
-    match kind {
-        1 => Ok(Frame::Message(payload.to_vec())),
-        2 => input(payload).map(Frame::Input).ok_or(BadFrame::Payload),
-        3 => Ok(Frame::Output(payload.to_vec())),
-        kind => Err(BadFrame::Kind(*kind)),
+    match *kind {
+        MESSAGE => Ok(Frame::Message(payload.to_vec())),
+        INPUT => input(payload).map(Frame::Input).ok_or(BadFrame::Payload),
+        OUTPUT => Ok(Frame::Output(payload.to_vec())),
+        kind => Err(BadFrame::Kind(kind)),
     }
 }
 
@@ -149,7 +153,7 @@ impl Frame {
         out.extend_from_slice(&[0; HEAD_BYTES]);
         match self {
             Self::Message(json) => {
-                out.push(1);
+                out.push(MESSAGE);
                 out.extend_from_slice(json);
             }
             Self::Input(input) => {
@@ -157,14 +161,14 @@ impl Frame {
                     out.truncate(start);
                     return Err(BadFrame::Payload);
                 }
-                out.push(2);
+                out.push(INPUT);
                 out.extend_from_slice(&input.ask.to_le_bytes());
                 out.extend_from_slice(input.run.as_bytes());
                 out.push(u8::from(input.ends));
                 out.extend_from_slice(&input.bytes);
             }
             Self::Output(packed) => {
-                out.push(3);
+                out.push(OUTPUT);
                 out.extend_from_slice(packed);
             }
         }
@@ -172,8 +176,8 @@ impl Frame {
     }
 }
 
-/// Writes the length of a frame whose head begins at `start`.
-fn seal(out: &mut Vec<u8>, start: usize) -> Result<(), BadFrame> {
+/// Writes the length of a frame whose head begins at `start`; takes away one that is too long.
+pub(super) fn seal(out: &mut Vec<u8>, start: usize) -> Result<(), BadFrame> {
     let length = out.len() - start - HEAD_BYTES;
     match u32::try_from(length) {
         Ok(n) if length <= FRAME_BYTES_MAX => {

@@ -247,6 +247,9 @@ pub enum Wait {
     Some,
     /// The end of the run, or as many bytes as one answer holds.
     End,
+    /// The end of the run, which comes alone: no record is given with it and none counts
+    /// as fetched, wherever the request begins.
+    Over,
 }
 
 /// What the agent answers.

@@ -6,7 +6,7 @@
 //! record: seq: u64 LE | stream: u8 | offset: u64 LE | length: u32 LE | bytes
 //! ```
 
-use super::frame::{BadFrame, FRAME_BYTES_MAX};
+use super::frame::{BadFrame, FRAME_BYTES_MAX, HEAD_BYTES, OUTPUT, seal};
 
 /// Flag of a payload that begins with a gap.
 const GAP: u8 = 1;
@@ -53,6 +53,89 @@ pub struct Output {
     pub end: Option<Vec<u8>>,
 }
 
+/// What is told of a record beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Counts a run's records from 0.
+    pub seq: u64,
+    /// The stream.
+    pub stream: Stream,
+    /// Bytes of that stream before this record.
+    pub offset: u64,
+}
+
+/// Packs an answer, as a whole frame, straight into what is to be sent.
+#[derive(Debug)]
+pub struct Packer<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    count_at: usize,
+    count: u32,
+}
+
+impl<'a> Packer<'a> {
+    /// Begins the answer to a request.
+    pub fn begin(out: &'a mut Vec<u8>, ask: u64, gap: Option<(u64, u64)>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_BYTES]);
+        out.push(OUTPUT);
+        out.extend_from_slice(&ask.to_le_bytes());
+        out.push(gap.map_or(0, |_| GAP));
+        if let Some((from, to)) = gap {
+            out.extend_from_slice(&from.to_le_bytes());
+            out.extend_from_slice(&to.to_le_bytes());
+        }
+        let count_at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        Self {
+            out,
+            start,
+            count_at,
+            count: 0,
+        }
+    }
+
+    /// Appends a record, whose bytes may lie in two pieces.
+    pub fn record(&mut self, head: Head, pieces: [&[u8]; 2]) {
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.out.extend_from_slice(&head.seq.to_le_bytes());
+        self.out.push(head.stream.code());
+        self.out.extend_from_slice(&head.offset.to_le_bytes());
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        self.out.extend_from_slice(&length.to_le_bytes());
+        for piece in pieces {
+            self.out.extend_from_slice(piece);
+        }
+        self.count += 1;
+    }
+
+    /// Ends the answer, with the run's end where there is one.
+    ///
+    /// # Errors
+    /// Where it is longer than a frame may be; nothing is appended then.
+    pub fn finish(self, end: Option<&[u8]>) -> Result<(), BadFrame> {
+        if let Some(count) = self.out.get_mut(self.count_at..self.count_at + 4) {
+            count.copy_from_slice(&self.count.to_le_bytes());
+        }
+        if let Some(end) = end {
+            self.out.extend_from_slice(end);
+            if let Some(flags) = self.out.get_mut(self.start + HEAD_BYTES + 1 + 8) {
+                *flags |= END;
+            }
+        }
+        seal(self.out, self.start)
+    }
+}
+
+impl Stream {
+    fn code(self) -> u8 {
+        match self {
+            Self::Out => 1,
+            Self::Err => 2,
+        }
+    }
+}
+
 impl Output {
     /// Packs it as the payload of a frame.
     pub fn pack(&self) -> Vec<u8> {
@@ -77,10 +160,7 @@ impl Output {
         );
         for record in &self.records {
             out.extend_from_slice(&record.seq.to_le_bytes());
-            out.push(match record.stream {
-                Stream::Out => 1,
-                Stream::Err => 2,
-            });
+            out.push(record.stream.code());
             out.extend_from_slice(&record.offset.to_le_bytes());
             out.extend_from_slice(
                 &u32::try_from(record.bytes.len())

@@ -16,7 +16,7 @@ use crate::policy::catalogue::PackageManager;
 use crate::policy::{Ceilings, RuntimeConfig, Source};
 use crate::quantity::ByteSize;
 use crate::session::record::{
-    Closed, Event, Former, Notice, Parked, Purge, Reason, Record, Status,
+    Closed, Event, Exec, Former, Notice, Parked, Purge, Reason, Record, Status,
 };
 use crate::store::codec::{decode, encode};
 use crate::store::database::Database;
@@ -94,7 +94,15 @@ fn a_status_is_stored_as_schema_1_has_it() {
             since: Timestamp::from_micros(1_700_000_300_000_001),
             started_at: Some(Timestamp::from_micros(1_700_000_200_000_000)),
             spec_hash: Some("ab12".to_owned()),
+            exec: Exec::Docker,
             former: Vec::new(),
+        },
+    );
+    is_golden(
+        "status-agent.json",
+        &Status {
+            exec: Exec::Agent,
+            ..Status::default()
         },
     );
     is_golden(

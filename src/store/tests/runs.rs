@@ -90,7 +90,24 @@ async fn a_forgotten_session_leaves_no_run_and_its_neighbour_keeps_its_own() {
     let batch = Batch::new().drop_run(&id("aa"), &run(1).run_id);
     store.commit(batch.clone()).await.unwrap();
     store.commit(batch).await.unwrap();
-    assert_eq!(store.all_runs(), []);
+    assert_eq!(ids(&store, "aa"), []);
+}
+
+#[tokio::test]
+async fn what_goes_on_and_what_is_long_over_are_told_apart() {
+    let dir = tempdir().unwrap();
+    let store = a_store(dir.path()).await;
+    let batch = Batch::new()
+        .put_run(&id("aa"), run(2), ExpectRun::Absent)
+        .put_run(&id("aa"), ended_run(2), ExpectRun::GoesOn);
+    store.commit(batch).await.unwrap();
+    let going_on = store.runs_going_on().into_iter();
+    let going_on: Vec<_> = going_on.map(|(id, run)| (id, run.run_id.clone())).collect();
+    assert_eq!(going_on, [(id("a"), run(1).run_id)]);
+    let noted_at = ended_run(2).ended.unwrap().noted_at;
+    assert_eq!(store.runs_over_before(noted_at), []);
+    let later = Timestamp::from_micros(noted_at.micros() + 1);
+    assert_eq!(store.runs_over_before(later), [(id("aa"), run(2).run_id)]);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandboxd::clock::{Clock, Timestamp};
 use sandboxd::id::{Alias, ContainerKey, Nonce, SessionId};
-use sandboxd::policy::{Ceilings, Runtime, Source};
+use sandboxd::policy::{Ceilings, KeepAwake, Runtime, Source, Users};
 use sandboxd::session::record::{Event, Marks, Purge, Reason, Record, Spec, Status};
 use sandboxd::store::{Batch, Expect, OpenOptions, Probe, Store};
 
@@ -76,6 +76,8 @@ fn add(batch: Batch, n: u64, was: Was, order: u64) -> Batch {
                 source: Source::Image("sandboxd-test/busybox:latest".to_owned()),
                 description: String::new(),
                 ceilings: Ceilings::default(),
+                keep_awake: KeepAwake::No,
+                users: Users::Own,
             },
             tenant: None,
             nonce: Nonce::random(),
