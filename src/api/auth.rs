@@ -1,8 +1,10 @@
 //! Tells who calls; no handler reaches the service without a caller made here.
 //!
 //! The router's state is a [`Guarded`] service: only this module can open it, and
-//! it does so when the token is good. What a handler may do is what its caller
+//! it does so when the token, or for a WebSocket the ticket, is good. What a handler may do is what its caller
 //! value lets it do.
+
+use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -10,23 +12,31 @@ use axum::http::request::Parts;
 
 use crate::api::error::Failure;
 use crate::api::routes::Captures;
-use crate::api::validate;
+use crate::api::tickets::Tickets;
+use crate::api::{query, validate};
 use crate::control::request::{Sampling, Viewer};
 use crate::control::{Control, Refusal};
 use crate::id::SessionId;
 use crate::wire::service::ServiceHealth;
+use crate::wire::ttys::TicketCreated;
 
 /// The header that carries a token.
 pub(super) const TOKEN_HEADER: &str = "x-sandbox-token";
 
 /// The service behind its tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Guarded(Control);
+pub(super) struct Guarded {
+    control: Control,
+    tickets: Arc<Tickets>,
+}
 
 impl Guarded {
     /// Puts the service behind its tokens.
     pub(super) fn new(control: Control) -> Self {
-        Self(control)
+        Self {
+            control,
+            tickets: Arc::default(),
+        }
     }
 }
 
@@ -69,6 +79,7 @@ pub(super) struct SessionCaller {
     id: SessionId,
     viewer: Viewer,
     control: Control,
+    tickets: Arc<Tickets>,
 }
 
 impl SessionCaller {
@@ -85,6 +96,13 @@ impl SessionCaller {
     /// Returns the service.
     pub(super) fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// Makes a ticket that lets its holder open one WebSocket of the session.
+    pub(super) fn ticket(&self) -> Result<TicketCreated, Failure> {
+        let opening = self.control.opening(&self.id);
+        let opening = opening.ok_or_else(|| Refusal::NoSession(self.id.clone()))?;
+        Ok(self.tickets.issue(&self.id, opening, self.control.now()))
     }
 
     /// Passes on what was read of the request, but for faults on an unknown session.
@@ -104,6 +122,10 @@ impl SessionCaller {
     }
 }
 
+/// A [`SessionCaller`] who may also have come with a ticket, for WebSockets alone.
+#[derive(Debug)]
+pub(super) struct SocketCaller(pub(super) SessionCaller);
+
 /// Returns what was presented; the first header counts, and an empty one is none.
 fn presented(headers: &HeaderMap) -> Result<&[u8], Failure> {
     headers
@@ -118,7 +140,7 @@ impl FromRequestParts<Guarded> for Anyone {
 
     async fn from_request_parts(_: &mut Parts, service: &Guarded) -> Result<Self, Failure> {
         Ok(Self {
-            control: service.0.clone(),
+            control: service.control.clone(),
         })
     }
 }
@@ -127,9 +149,9 @@ impl FromRequestParts<Guarded> for ServiceCaller {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, service: &Guarded) -> Result<Self, Failure> {
-        if service.0.is_service_token(presented(&parts.headers)?) {
+        if service.control.is_service_token(presented(&parts.headers)?) {
             Ok(Self {
-                control: service.0.clone(),
+                control: service.control.clone(),
             })
         } else {
             Err(Failure::Unauthorized)
@@ -145,14 +167,41 @@ impl FromRequestParts<Guarded> for SessionCaller {
         let id = path_session_id(parts)?;
         let token = presented(&parts.headers)?;
         let viewer = service
-            .0
+            .control
             .authenticate(&id, token)
             .ok_or(Failure::Unauthorized)?;
         Ok(Self {
             id,
             viewer,
-            control: service.0.clone(),
+            control: service.control.clone(),
+            tickets: Arc::clone(&service.tickets),
         })
+    }
+}
+
+impl FromRequestParts<Guarded> for SocketCaller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Guarded) -> Result<Self, Failure> {
+        if presented(&parts.headers).is_ok() {
+            let caller = SessionCaller::from_request_parts(parts, service).await?;
+            return Ok(Self(caller));
+        }
+        let id = path_session_id(parts)?;
+        let text = parts.uri.query().unwrap_or_default();
+        let ticket = query::value(text, "ticket").ok_or(Failure::Unauthorized)?;
+        let control = &service.control;
+        let opening = control.opening(&id).ok_or(Failure::Unauthorized)?;
+        let tickets = Arc::clone(&service.tickets);
+        if !tickets.redeem(ticket.as_bytes(), &id, &opening, control.now()) {
+            return Err(Failure::Unauthorized);
+        }
+        Ok(Self(SessionCaller {
+            id,
+            viewer: Viewer::Session,
+            control: control.clone(),
+            tickets,
+        }))
     }
 }
 

@@ -61,6 +61,10 @@ pub(super) enum Failure {
     BadHost,
     /// The body is compressed.
     Encoded,
+    /// The page that asks is not one of ours.
+    ForeignOrigin,
+    /// The request does not ask for a WebSocket, where nothing else is served.
+    NotWebSocket,
     /// The handler panicked.
     Panicked,
 }
@@ -111,6 +115,8 @@ impl Failure {
             Self::OtherMethod(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", Never),
             Self::BadHost => (StatusCode::BAD_REQUEST, "bad_host", Never),
             Self::Encoded => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoded_body", Never),
+            Self::ForeignOrigin => (StatusCode::FORBIDDEN, "origin", Never),
+            Self::NotWebSocket => (StatusCode::BAD_REQUEST, "not_websocket", Never),
             Self::Panicked => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error", Never),
         }
     }
@@ -155,6 +161,10 @@ impl Failure {
             Self::OtherMethod(_) => "Method Not Allowed",
             Self::BadHost => "A request needs exactly one Host header",
             Self::Encoded => "A body with a Content-Encoding is not accepted. Send it as it is.",
+            Self::ForeignOrigin => "A page of another origin cannot open a terminal here",
+            Self::NotWebSocket => {
+                "Only a WebSocket is served here. Ask with Upgrade: websocket, version 13."
+            }
             Self::Panicked => "Internal Server Error",
         };
         Cow::Borrowed(text)
@@ -177,6 +187,8 @@ impl Failure {
             | Self::OtherMethod(_)
             | Self::BadHost
             | Self::Encoded
+            | Self::ForeignOrigin
+            | Self::NotWebSocket
             | Self::Panicked => return None,
         };
         Some(Ceiling {
@@ -284,6 +296,9 @@ fn refusal_row(refusal: &Refusal) -> Row {
             After(2),
         ),
         Refusal::TtyCeiling { .. } => (StatusCode::TOO_MANY_REQUESTS, "tty_ceiling", After(10)),
+        Refusal::ViewerCeiling { .. } => {
+            (StatusCode::TOO_MANY_REQUESTS, "viewer_ceiling", After(10))
+        }
         Refusal::NoRun(_) => (StatusCode::NOT_FOUND, "no_run", Never),
         Refusal::RunIdUsed(_) => (StatusCode::CONFLICT, "run_id_used", Never),
         Refusal::RunOver(..) => (StatusCode::CONFLICT, "run_over", Never),
@@ -452,6 +467,8 @@ mod tests {
             Failure::OtherMethod(HeaderValue::from_static("GET")),
             Failure::BadHost,
             Failure::Encoded,
+            Failure::ForeignOrigin,
+            Failure::NotWebSocket,
             Failure::Panicked,
         ];
         let failures: Vec<Failure> = refusals()

@@ -11,6 +11,7 @@ mod command;
 mod docs;
 mod edge;
 mod error;
+mod handover;
 mod holds;
 mod json;
 mod openapi;
@@ -26,7 +27,10 @@ mod service;
 mod sessions;
 mod shed;
 mod signals;
+mod socket;
 mod table;
+mod tickets;
+mod ttys;
 mod validate;
 mod workspaces;
 

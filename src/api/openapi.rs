@@ -81,7 +81,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         .split('/')
         .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
         .map(|name| {
-            let pattern = if name == "run_id" {
+            let pattern = if name == "run_id" || name == "tty_id" {
                 RUN_ID_PATTERN
             } else {
                 NAME_PATTERN
@@ -127,6 +127,7 @@ fn responses(route: &Route) -> Value {
             json!({ "200": { "description": "As it comes", "content": content } })
         }
         Answer::Document => json!({ "200": { "description": "The document" } }),
+        Answer::Socket => json!({ "101": { "description": "The WebSocket" } }),
         Answer::Nothing => json!({ "204": { "description": "Done" } }),
     };
     let refused = json!({ "description": "Refused", "content": content("ErrorBody") });

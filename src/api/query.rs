@@ -21,6 +21,15 @@ pub(super) fn fields<'a, const N: usize>(
     })
 }
 
+/// Finds the last value of a name, decoded.
+pub(super) fn value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .rfind(|(key, _)| decoded(key) == name)
+        .map(|(_, value)| decoded(value))
+}
+
 fn decoded(text: &str) -> Cow<'_, str> {
     if text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         let spaced = text.replace('+', " ");

@@ -60,6 +60,8 @@ pub(super) enum Answer {
     Document,
     /// 204.
     Nothing,
+    /// 101, and then a WebSocket.
+    Socket,
 }
 
 /// How loudly a request is logged.
@@ -184,6 +186,11 @@ impl Route {
 
     pub(super) const fn streams(mut self, schema: &'static str) -> Self {
         self.answers = Answer::Stream(schema);
+        self
+    }
+
+    pub(super) const fn answers_socket(mut self) -> Self {
+        self.answers = Answer::Socket;
         self
     }
 

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use crate::api::edge::{Edge, Stopping};
+use crate::api::handover::Handover;
 use crate::api::pace::{Limits, Pace, Paced};
 use crate::api::room::BodyRoom;
 use crate::api::shed::{SHED_MAX, turn_away};
@@ -219,17 +220,21 @@ impl Door {
             let pace = Arc::new(Pace::default());
             let paced = TokioIo::new(Paced::new(stream, Arc::clone(&pace), limits));
             let stopping = Stopping(stop.clone());
+            let handover = Handover::new(stop.clone());
+            let (turns, place) = (Arc::clone(&pace), handover.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let edge = Arc::clone(&edge);
-                let busy = pace.begin();
+                let busy = turns.begin();
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(stopping.clone());
+                request.extensions_mut().insert(place.clone());
                 async move {
                     let reply = edge.answer(request).await;
                     Ok::<_, Infallible>(reply.map(|body| busy.with(body)))
                 }
             });
-            let mut connection = pin!(builder(limits).serve_connection(paced, service));
+            let served = builder(limits).serve_connection(paced, service);
+            let mut connection = pin!(served.with_upgrades());
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
@@ -239,6 +244,10 @@ impl Door {
             };
             if let Err(cause) = ended {
                 debug!(%cause, "a connection broke off");
+            } else if let Some(onward) = handover.take() {
+                // It speaks when it likes, and has questions of its own for a silent client.
+                let _busy = pace.begin();
+                onward.await;
             }
         }
     }

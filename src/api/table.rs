@@ -5,7 +5,7 @@
 use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
-use crate::api::{holds, runs, service, sessions, workspaces};
+use crate::api::{holds, runs, service, sessions, socket, tickets, ttys, workspaces};
 
 /// All routes, in the order in which people read about them.
 pub(super) static TABLE: &[Route] = &[
@@ -184,6 +184,48 @@ pub(super) static TABLE: &[Route] = &[
     )
     .for_session()
     .answers_nothing(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/ttys",
+        "Opens a terminal",
+        |verb| on(verb, ttys::open),
+    )
+    .for_session()
+    .takes("TtyRequest")
+    .answers("TtyCreated"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/ttys",
+        "Lists the terminals that are open",
+        |verb| on(verb, ttys::list),
+    )
+    .for_session()
+    .answers("TtyList"),
+    Route::new(
+        Verb::Delete,
+        "/sessions/{session_id}/ttys/{tty_id}",
+        "Ends a terminal",
+        |verb| on(verb, ttys::close),
+    )
+    .for_session()
+    .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/ttys/{tty_id}/ws",
+        "Attaches to a terminal over WebSocket",
+        |verb| on(verb, socket::open),
+    )
+    .for_session()
+    .query(socket::QUERY)
+    .answers_socket(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/tickets",
+        "Makes a ticket for one WebSocket, good once within 30 seconds",
+        |verb| on(verb, tickets::create),
+    )
+    .for_session()
+    .answers("TicketCreated"),
     Route::new(
         Verb::Delete,
         "/workspaces/{session_id}",

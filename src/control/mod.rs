@@ -70,6 +70,7 @@ struct Inner {
     runner: Runner,
     /// The commands that somebody waits for.
     attended: attended::Attended,
+    terminals: terminals::Terminals,
     /// Told resets, and counts for the health route.
     roll: roll::Roll,
     drift: drift::Drift,
@@ -123,6 +124,7 @@ impl Control {
             examination: Mutex::new(()),
             admission: Mutex::new(()),
             slots: slots::Slots::default(),
+            terminals: terminals::Terminals::default(),
             roll: roll::Roll::default(),
             drift: drift::Drift::default(),
             tasks: TaskTracker::new(),
@@ -174,6 +176,7 @@ impl Control {
     /// Waits for commands under way to end; new ones are not kept out. Runs in the
     /// background go on, and are not watched any more.
     pub async fn drained(&self) {
+        self.0.terminals.stop();
         self.0.runs.leave().await;
         self.0.tasks.close();
         self.0.tasks.wait().await;

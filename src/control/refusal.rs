@@ -125,6 +125,16 @@ pub enum Refusal {
         /// Terminals that count towards it.
         used: u64,
     },
+    /// As many look at a terminal as may.
+    #[error("{limit} viewers are attached to terminal {tty}. Detach one first.")]
+    ViewerCeiling {
+        /// Its session.
+        id: SessionId,
+        /// The terminal.
+        tty: String,
+        /// The ceiling.
+        limit: u64,
+    },
     /// There is no such run in the session.
     #[error("No such run: {0}")]
     NoRun(RunId),
@@ -224,6 +234,9 @@ impl Refusal {
             ),
             Self::TtyCeiling { id, limit, used } => {
                 ceiling("max_session_ttys", *limit, *used, format!("session:{id}"))
+            }
+            Self::ViewerCeiling { id, limit, .. } => {
+                ceiling("tty_viewers", *limit, *limit, format!("session:{id}"))
             }
             Self::UnknownRuntime { .. }
             | Self::NoRun(_)

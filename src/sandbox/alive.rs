@@ -69,23 +69,23 @@ impl Runner {
             return true;
         }
         // It may be short of processes instead, so its end has to be told as well.
-        self.outlives_a_look(container).await
+        outlives_a_look(engine, container).await
     }
+}
 
-    /// Tells whether the engine still says that a container runs, when it had the time
-    /// to learn of its end.
-    pub(super) async fn outlives_a_look(&self, container: &str) -> bool {
-        let give_up = Instant::now() + END_WAIT_MAX;
-        while Instant::now() < give_up {
-            match look(&self.engine, container).await {
-                Seen::Running => sleep(END_POLL).await,
-                Seen::Ended => return false,
-                // Nobody knows, and what was seen of the command is all there is.
-                Seen::Unknown => return true,
-            }
+/// Tells whether the engine still says that a container runs, when it had the time
+/// to learn of its end.
+pub(super) async fn outlives_a_look(engine: &Engine, container: &str) -> bool {
+    let give_up = Instant::now() + END_WAIT_MAX;
+    while Instant::now() < give_up {
+        match look(engine, container).await {
+            Seen::Running => sleep(END_POLL).await,
+            Seen::Ended => return false,
+            // Nobody knows, and what was seen of the command is all there is.
+            Seen::Unknown => return true,
         }
-        true
     }
+    true
 }
 
 async fn look(engine: &Engine, container: &str) -> Seen {

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::alive::outlives_a_look;
 use super::by_engine::end_processes;
 use super::commands::{
     Command, Ending, Halt, Loss, NotRun, Output, Place, Program, Ran, Runner, SIGNALS,
@@ -438,7 +439,7 @@ impl Talk<'_> {
             Ok(Ok(()) | Err(Error::Refused(..))) => true,
             Ok(Err(Error::Closed)) | Err(_) => {
                 let Place { container, .. } = self.command.place;
-                self.runner.outlives_a_look(container).await
+                outlives_a_look(&self.runner.engine, container).await
             }
         };
         if goes_on {

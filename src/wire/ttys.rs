@@ -80,3 +80,46 @@ impl std::fmt::Debug for TicketCreated {
             .finish_non_exhaustive()
     }
 }
+
+/// A text frame of the server on a terminal's WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "type")]
+pub enum ServerFrame {
+    /// The present screen; the first frame, and again after the size changed or output
+    /// was dropped that the client did not take in time.
+    Screen {
+        /// Columns.
+        cols: u16,
+        /// Rows.
+        rows: u16,
+        /// Escape sequences that paint it on a terminal of that size.
+        data: String,
+    },
+    /// Whether the client writes: else its input and its sizes have no effect.
+    Writer {
+        /// Whether it does.
+        you: bool,
+    },
+    /// The program ended; the server closes with 1000.
+    Exit {
+        /// The exit code, where it is known.
+        exit_code: Option<i64>,
+        /// As of a run.
+        reason: String,
+    },
+}
+
+/// A text frame of the client on a terminal's WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "type")]
+pub enum ClientFrame {
+    /// Changes the size.
+    Resize {
+        /// Columns, 1 to 1,000.
+        cols: u16,
+        /// Rows, 1 to 1,000.
+        rows: u16,
+    },
+    /// Makes the client the writer in place of whoever is.
+    Take,
+}

@@ -40,5 +40,6 @@ mod sessions;
 mod size;
 mod store_disasters;
 mod survival;
+mod terminals;
 mod unit;
 mod workspace_root;

@@ -325,6 +325,43 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
         &[],
     ),
     (
+        "TtyRequest",
+        &[],
+        &[
+            ("argv", Of::Maybe(&Of::Texts)),
+            ("env", Of::TextMap),
+            ("cwd", Of::Maybe(&Of::Text)),
+            ("user", Of::Maybe(&Of::Text)),
+            ("cols", Of::Maybe(&Of::Integer)),
+            ("rows", Of::Maybe(&Of::Integer)),
+        ],
+    ),
+    (
+        "TtyCreated",
+        &[("tty_id", Of::Text), ("run_id", Of::Text)],
+        &[],
+    ),
+    ("TtyList", &[("ttys", Of::Listed("Tty"))], &[]),
+    (
+        "Tty",
+        &[
+            ("tty_id", Of::Text),
+            ("run_id", Of::Text),
+            ("target", Of::Text),
+            ("cols", Of::Integer),
+            ("rows", Of::Integer),
+            ("started_at", Of::Number),
+            ("viewers", Of::Integer),
+            ("has_writer", Of::Flag),
+        ],
+        &[],
+    ),
+    (
+        "TicketCreated",
+        &[("ticket", Of::Text), ("expires_at", Of::Number)],
+        &[],
+    ),
+    (
         "DoctorReport",
         &[
             ("verdict", Of::Text),
