@@ -119,7 +119,7 @@ impl AsyncWrite for Duplex {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncReadExt as _;
 
     use super::*;
     use crate::docker::testing::{Answer, FakeEngine};
@@ -152,7 +152,6 @@ mod tests {
         let Joined::Now(mut duplex) = joined(Answer::raw(turned)).await.unwrap() else {
             panic!("it is joined")
         };
-        duplex.write_all(b"input").await.unwrap();
         let mut text = String::new();
         duplex.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "hello");
