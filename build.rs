@@ -13,9 +13,9 @@ use std::process::Command;
 const CRATE: &str = "src/bin/sandbox-agent";
 const PROTOCOL: &str = "src/agent/protocol";
 
-fn main() {
+fn main() -> Result<(), String> {
     tell_commit();
-    embed_agent();
+    embed_agent()
 }
 
 fn tell_commit() {
@@ -38,34 +38,39 @@ fn git(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-fn embed_agent() {
+fn embed_agent() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=SANDBOXD_AGENT");
     println!("cargo::rerun-if-changed={CRATE}");
     println!("cargo::rerun-if-changed={PROTOCOL}");
     println!("cargo::rerun-if-changed=build.rs");
-    let out = PathBuf::from(variable("OUT_DIR"));
+    let out = PathBuf::from(variable("OUT_DIR")?);
     let program = match std::env::var_os("SANDBOXD_AGENT") {
         Some(path) => {
             println!("cargo::rerun-if-changed={}", Path::new(&path).display());
             Some(PathBuf::from(path))
         }
-        None if Path::new(CRATE).join("Cargo.toml").exists() => Some(build_agent(&out)),
+        None if Path::new(CRATE).join("Cargo.toml").exists() => Some(build_agent(&out)?),
         None => None,
     };
-    let bytes = program.map_or_else(Vec::new, |path| {
-        fs::read(&path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()))
-    });
+    let bytes = match program {
+        Some(path) => {
+            fs::read(&path).map_err(|error| format!("read {}: {error}", path.display()))?
+        }
+        None => Vec::new(),
+    };
     let embedded = out.join("sandbox-agent");
     if fs::read(&embedded).ok().as_ref() != Some(&bytes) {
-        fs::write(&embedded, bytes).expect("the directory of the build can be written to");
+        fs::write(&embedded, bytes)
+            .map_err(|error| format!("write {}: {error}", embedded.display()))?;
     }
+    Ok(())
 }
 
 /// Builds the agent and returns where its program is.
-fn build_agent(out: &Path) -> PathBuf {
-    let target = variable("TARGET");
+fn build_agent(out: &Path) -> Result<PathBuf, String> {
+    let target = variable("TARGET")?;
     let target_dir = out.join("agent");
-    let mut cargo = Command::new(variable("CARGO"));
+    let mut cargo = Command::new(variable("CARGO")?);
     cargo
         .args(["build", "--release", "--locked", "--manifest-path"])
         .arg(Path::new(CRATE).join("Cargo.toml"))
@@ -80,15 +85,18 @@ fn build_agent(out: &Path) -> PathBuf {
     }
     // For a named target, these are not for the macros that the compiler itself runs.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
-    let status = cargo.status().expect("cargo, which runs this, can be run");
-    assert!(
-        status.success(),
-        "the agent could not be built for {}: see above, or name a program that is built already with SANDBOXD_AGENT",
-        target.display()
-    );
-    target_dir
+    let status = cargo
+        .status()
+        .map_err(|error| format!("run cargo: {error}"))?;
+    if !status.success() {
+        return Err(format!(
+            "the agent could not be built for {}: see above, or name a program that is built already with SANDBOXD_AGENT",
+            target.display()
+        ));
+    }
+    Ok(target_dir
         .join(target.to_str().unwrap_or_default())
-        .join("release/sandbox-agent")
+        .join("release/sandbox-agent"))
 }
 
 /// Tells whether a variable was set for the build of the daemon, or would lead that of the
@@ -126,6 +134,6 @@ fn is_of_the_daemon_s_build(name: &str) -> bool {
     led.contains(&name) || begins.iter().any(|begin| name.starts_with(begin))
 }
 
-fn variable(name: &str) -> OsString {
-    std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name} for this program"))
+fn variable(name: &str) -> Result<OsString, String> {
+    std::env::var_os(name).ok_or_else(|| format!("cargo sets no {name} for this program"))
 }

@@ -42,6 +42,10 @@ impl Drop for Held {
 
 /// Why an agent did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(
+    clippy::error_impl_error,
+    reason = "read as connection::Error, as one reads io::Error"
+)]
 pub enum Error {
     /// The stream is at its end; what was asked may have been done.
     #[error("the stream to the agent is closed")]

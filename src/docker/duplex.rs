@@ -119,7 +119,7 @@ impl AsyncWrite for Duplex {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncReadExt as _;
 
     use super::*;
     use crate::docker::testing::{Answer, FakeEngine};
@@ -133,12 +133,14 @@ mod tests {
         }
     }
 
-    async fn joined(answer: Answer) -> Result<Joined, Error> {
+    /// Joins a process; the engine is gone once it is dropped.
+    async fn joined(answer: Answer) -> (FakeEngine, Result<Joined, Error>) {
         let fake = FakeEngine::new(move |line| match line {
             "POST /v1.41/exec/e1/start" => answer.clone(),
             _ => Answer::new(201, r#"{"Id":"e1"}"#),
         });
-        fake.client().exec_joined("c", &body()).await
+        let joined = fake.client().exec_joined("c", &body()).await;
+        (fake, joined)
     }
 
     #[tokio::test]
@@ -149,10 +151,10 @@ mod tests {
             b"\0\x03hel\x01\0\0\0\0\0\0",
             b"\x02lo",
         ];
-        let Joined::Now(mut duplex) = joined(Answer::raw(turned)).await.unwrap() else {
+        let (_fake, joined) = joined(Answer::raw(turned)).await;
+        let Joined::Now(mut duplex) = joined.unwrap() else {
             panic!("it is joined")
         };
-        duplex.write_all(b"input").await.unwrap();
         let mut text = String::new();
         duplex.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "hello");
@@ -161,7 +163,8 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_ends_inside_a_frame_is_an_error() {
         let turned = [TURNED, b"\x01\0\0\0\0\0\0\x09cut"];
-        let Joined::Now(mut duplex) = joined(Answer::raw(turned)).await.unwrap() else {
+        let (_fake, joined) = joined(Answer::raw(turned)).await;
+        let Joined::Now(mut duplex) = joined.unwrap() else {
             panic!("it is joined")
         };
         let mut text = String::new();
@@ -170,7 +173,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_that_does_not_turn_its_connection_is_refused() {
-        let error = joined(Answer::stream(["hello"])).await.unwrap_err();
+        let (_fake, joined) = joined(Answer::stream(["hello"])).await;
+        let error = joined.unwrap_err();
         assert_eq!(error.call(), "start an exec");
     }
 }

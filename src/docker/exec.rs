@@ -95,6 +95,10 @@ struct StateBody {
 }
 
 #[derive(Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "these are the engine's words"
+)]
 struct CreateBody<'a> {
     #[serde(rename = "AttachStdin", skip_serializing_if = "is_no")]
     attach_stdin: bool,

@@ -116,3 +116,60 @@ fn tmpfs(blueprint: &Blueprint, exec: Exec) -> BTreeMap<String, String> {
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use expect_test::expect;
+
+    use super::*;
+    use crate::session::blueprint::blueprint;
+    use crate::session::testing;
+
+    /// Returns what differs by the way in which commands reach the container.
+    fn made(aboard: &Aboard) -> String {
+        let spec = testing::record("a").spec;
+        let print = blueprint(&spec, &testing::policy(), Some(Path::new("/ws/a"))).unwrap();
+        let ids = (&InstanceId::random(), &ContainerKey::random());
+        let body = create_body(&print, &spec, ids, aboard);
+        let host = &body.host_config;
+        let mounts = host
+            .mounts
+            .iter()
+            .map(|one| format!("{} -> {} {}", one.source, one.target, one.read_only));
+        let tmpfs = host.tmpfs.keys().cloned();
+        format!(
+            "{:?} {:?} init {:?} label {}\n{}\n{}",
+            body.entrypoint.unwrap_or_default(),
+            body.cmd,
+            host.init,
+            body.labels[LABEL_EXEC],
+            mounts.collect::<Vec<_>>().join(", "),
+            tmpfs.collect::<Vec<_>>().join(", "),
+        )
+    }
+
+    #[test]
+    fn the_first_process_is_the_agent_where_one_can_be() {
+        let mounted = Aboard::Mounted {
+            program: PathBuf::from("/state/agent/1/sandbox-agent"),
+            directory: PathBuf::from("/run/sandboxd/1/2"),
+        };
+        expect![[r#"
+            ["/.sandboxd/sandbox-agent"] ["serve"] init Some(false) label agent
+            /ws/a -> /workspace false, /state/agent/1/sandbox-agent -> /.sandboxd/sandbox-agent true, /run/sandboxd/1/2 -> /.sandboxd/host true
+            /.sandboxd/run, /tmp"#]]
+        .assert_eq(&made(&mounted));
+        expect![[r#"
+            ["/.sandboxd/sandbox-agent"] ["serve"] init Some(false) label agent
+            /ws/a -> /workspace false
+            /.sandboxd/run, /tmp"#]]
+        .assert_eq(&made(&Aboard::Copied));
+        expect![[r#"
+            [] ["sleep", "infinity"] init Some(true) label docker
+            /ws/a -> /workspace false
+            /tmp"#]]
+        .assert_eq(&made(&Aboard::No));
+    }
+}

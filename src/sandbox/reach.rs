@@ -210,10 +210,9 @@ impl Inner {
 
     /// Looks at the container, and waits for its agent or joins it.
     async fn seek(&self, session: &SessionId, route: &Route) -> Way {
-        let container = match self.engine.inspect(&route.container).await {
-            Ok(Some(container)) => container,
+        let Ok(Some(container)) = self.engine.inspect(&route.container).await else {
             // The engine's exec says what is wrong with it.
-            Ok(None) | Err(_) => return Way::Engine,
+            return Way::Engine;
         };
         if container.labels.get(LABEL_EXEC).map(String::as_str) != Some("agent") {
             route.note(Known::Engine);

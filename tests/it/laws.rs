@@ -55,7 +55,12 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyperlocal", &["src/docker/"]),
     (
         "rustix::fs",
-        &["src/workspace/", "src/store/", "src/verify/disk"],
+        &[
+            "src/workspace/",
+            "src/store/",
+            "src/verify/disk",
+            "src/agent/dock",
+        ],
     ),
     ("sled", &["src/store/"]),
     ("tabled", COMMAND_LINE),

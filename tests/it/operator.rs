@@ -312,39 +312,19 @@ fn only_entry(directory: &Path) -> PathBuf {
     entry
 }
 
-#[test]
-fn a_container_is_made_with_the_documented_settings() {
-    let runtimes = format!(
-        r#"{{"bb": "{IMAGE}", "cfg": {{"runtime": {{"name": "cfg", "image": "{IMAGE}"}}, "cpu_shares": 512}}}}"#
-    );
-    let changes = [
-        ("SANDBOXD_RUNTIMES", runtimes.as_str()),
-        ("SANDBOXD_SANDBOX_UID", "1234"),
-    ];
-    let (daemon, api) = start(&[&[WORKSPACES], &changes[..]].concat());
-    api.open(&json!({"session_id": "s", "runtime": "bb"}));
-    let id = api.container("s");
-    let seen: Value = serde_json::from_str(&docker(&["inspect", &id])).unwrap();
-    let (config, host) = (&seen[0]["Config"], &seen[0]["HostConfig"]);
-    let picked = json!({
-        "config": pick(config, &["Image", "User", "Entrypoint", "Cmd", "WorkingDir"]),
-        "host": pick(host, &[
-            "Init", "Binds", "Mounts", "Tmpfs", "Memory", "MemorySwap", "NanoCpus", "CpuShares",
-            "PidsLimit", "NetworkMode", "Runtime", "SecurityOpt", "CapDrop", "CapAdd", "LogConfig",
-            "RestartPolicy", "AutoRemove", "OomScoreAdj", "Privileged", "PortBindings",
-        ]),
-    });
-    let workspace = daemon.dir().join("ws/s/workspace");
+/// Returns the settings of session `s` of a daemon that has this directory.
+fn documented_settings(dir: &Path) -> Value {
+    let workspace = dir.join("ws/s/workspace");
     let read_only = |source: PathBuf, target: &str| {
         json!({
             "Type": "bind", "Source": source, "Target": target, "ReadOnly": true,
             "BindOptions": {"Propagation": "rprivate"},
         })
     };
-    let program = only_entry(&daemon.dir().join("state/agent")).join("sandbox-agent");
-    let dock = only_entry(&only_entry(&daemon.dir().join("run")));
+    let program = only_entry(&dir.join("state/agent")).join("sandbox-agent");
+    let dock = only_entry(&only_entry(&dir.join("run")));
     let gib = 1 << 30;
-    let expected = json!({
+    json!({
         "config": {
             "Image": IMAGE, "User": "", "Entrypoint": ["/.sandboxd/sandbox-agent"],
             "Cmd": ["serve"], "WorkingDir": "/workspace",
@@ -371,8 +351,32 @@ fn a_container_is_made_with_the_documented_settings() {
             "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}, "AutoRemove": false,
             "OomScoreAdj": 500, "Privileged": false, "PortBindings": null,
         },
+    })
+}
+
+#[test]
+fn a_container_is_made_with_the_documented_settings() {
+    let runtimes = format!(
+        r#"{{"bb": "{IMAGE}", "cfg": {{"runtime": {{"name": "cfg", "image": "{IMAGE}"}}, "cpu_shares": 512}}}}"#
+    );
+    let changes = [
+        ("SANDBOXD_RUNTIMES", runtimes.as_str()),
+        ("SANDBOXD_SANDBOX_UID", "1234"),
+    ];
+    let (daemon, api) = start(&[&[WORKSPACES], &changes[..]].concat());
+    api.open(&json!({"session_id": "s", "runtime": "bb"}));
+    let id = api.container("s");
+    let seen: Value = serde_json::from_str(&docker(&["inspect", &id])).unwrap();
+    let (config, host) = (&seen[0]["Config"], &seen[0]["HostConfig"]);
+    let picked = json!({
+        "config": pick(config, &["Image", "User", "Entrypoint", "Cmd", "WorkingDir"]),
+        "host": pick(host, &[
+            "Init", "Binds", "Mounts", "Tmpfs", "Memory", "MemorySwap", "NanoCpus", "CpuShares",
+            "PidsLimit", "NetworkMode", "Runtime", "SecurityOpt", "CapDrop", "CapAdd", "LogConfig",
+            "RestartPolicy", "AutoRemove", "OomScoreAdj", "Privileged", "PortBindings",
+        ]),
     });
-    assert_eq!(picked, expected);
+    assert_eq!(picked, documented_settings(daemon.dir()));
 
     let labels = &config["Labels"];
     let key = labels["io.sandboxd.key"].as_str().unwrap();

@@ -191,7 +191,7 @@ async fn an_agent_that_reads_nothing_grows_no_memory_and_is_given_up() {
         let connection = connection.clone();
         asked.spawn(async move {
             connection
-                .input(&run_id(), &[0; INPUT_BYTES_MAX], false)
+                .input(&run_id(), &vec![0; INPUT_BYTES_MAX], false)
                 .await
         });
     }

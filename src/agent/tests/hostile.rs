@@ -120,7 +120,7 @@ async fn output_that_was_not_asked_for_closes_its_own_stream_only() {
     };
     let pieces = |count: u64| -> Vec<Record> {
         (0..count)
-            .map(|n| record(n, n * 30_000, &[b'x'; 30_000]))
+            .map(|n| record(n, n * 30_000, &vec![b'x'; 30_000]))
             .collect()
     };
     assert!(!closes(small.clone(), |ask| output(ask, pieces(1))).await);
