@@ -2,3 +2,6 @@
 
 pub mod connection;
 pub mod protocol;
+
+#[cfg(test)]
+mod protocol_tests;
