@@ -56,7 +56,7 @@ fn decode(decoder: &mut Decoder, into: &mut Vec<Frame>) -> Result<(), BadFrame> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn frames_are_the_same_however_they_arrive(
