@@ -143,7 +143,7 @@ mod tests {
     fn every_flag_of_the_table_exists_names_its_variable_and_is_read() {
         Args::command().debug_assert();
         let command = Args::command();
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter() {
             let Some(flag) = setting.flag else { continue };
             let args = Args::try_parse_from(["sandboxd", &format!("--{flag}"), "x"]).unwrap();
             assert_eq!(args.value(flag), Some("x"), "{flag}");

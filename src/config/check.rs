@@ -74,7 +74,7 @@ pub fn worst_case(policy: &Policy) -> String {
 fn settings_table(loaded: &Loaded) -> String {
     let mut rows = Builder::new();
     rows.push_record(["SETTING", "VALUE", "FROM"]);
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         if let Some(provenance) = loaded.provenance.get(setting.name) {
             rows.push_record([
                 setting.name.to_owned(),
@@ -222,7 +222,7 @@ mod tests {
     fn the_report_shows_every_setting_and_no_secret() {
         let host = Host::with(&[("SANDBOXD_PORT", "9000"), ("SANDBOXD_MAX_SESSION", "3")]);
         let report = report(&loaded(&host));
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter() {
             assert!(report.contains(setting.name), "{}", setting.name);
         }
         assert!(!report.contains(Host::TOKEN), "{report}");

@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn every_setting_is_in_the_reference_with_an_example() {
         let text = markdown();
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter() {
             let example = format!("Example: `{}={}`", setting.name, setting.example);
             assert!(text.contains(&example), "{example}");
         }

@@ -1,13 +1,18 @@
 //! Lists every setting: the one table behind parsing, suggestions, `check` and the docs.
 
 mod table;
+mod work;
+
+use std::sync::LazyLock;
 
 use crate::policy::valid::CPUS_MIN;
 use crate::quantity::Cpus;
-pub use table::SETTINGS;
 
 /// The prefix of the daemon's variables.
 pub const PREFIX: &str = "SANDBOXD_";
+
+/// Every setting, in the order of the reference.
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| [table::ROWS, work::ROWS].concat());
 
 /// The longest span that can be asked for: a hundred years.
 pub const SECS_MAX: u64 = 3_153_600_000;
@@ -100,6 +105,8 @@ pub enum Group {
     Interior,
     /// How long things live.
     Lifetimes,
+    /// How commands are run.
+    Commands,
     /// How much work the daemon takes on.
     Operation,
     /// What it says while it runs.
@@ -108,7 +115,7 @@ pub enum Group {
 
 impl Group {
     /// All headings in the order of the reference.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Access,
         Self::Places,
         Self::Runtimes,
@@ -116,6 +123,7 @@ impl Group {
         Self::Ceilings,
         Self::Interior,
         Self::Lifetimes,
+        Self::Commands,
         Self::Operation,
         Self::Logs,
     ];
@@ -130,6 +138,7 @@ impl Group {
             Self::Ceilings => "Ceilings of a sandbox",
             Self::Interior => "Inside a sandbox",
             Self::Lifetimes => "Lifetimes",
+            Self::Commands => "Commands",
             Self::Operation => "Operation",
             Self::Logs => "Logs",
         }
@@ -244,7 +253,7 @@ mod tests {
 
     #[test]
     fn every_setting_says_what_it_is_when_it_matters_and_shows_an_example() {
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter() {
             for text in [setting.doc, setting.nuance] {
                 assert!(text.ends_with('.'), "{}: {text}", setting.name);
             }

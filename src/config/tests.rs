@@ -128,7 +128,7 @@ fn a_token_is_all_that_is_required_and_the_rest_is_as_documented() {
 
 #[test]
 fn every_setting_refuses_nonsense_by_name() {
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let nonsense = match setting.kind {
             Kind::Secret => "\n",
             Kind::Path | Kind::MaybePath => "/a\0b",
@@ -148,7 +148,7 @@ fn every_setting_refuses_nonsense_by_name() {
 
 #[test]
 fn every_example_of_the_table_is_accepted() {
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let host = Host::with(&[
             ("SANDBOXD_WORKSPACE_ROOT", "/ws"),
             ("SANDBOXD_RUNTIMES", "python=img"),
@@ -163,7 +163,7 @@ fn every_example_of_the_table_is_accepted() {
 
 #[test]
 fn empty_means_none_only_where_the_table_says_so() {
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let result = Host::with(&[]).var(setting.name, "").load();
         assert_eq!(
             result.is_ok(),

@@ -29,8 +29,12 @@ fn text(output: &Output) -> String {
     String::from_utf8(records.collect()).unwrap()
 }
 
-fn all(run: Option<u64>) -> Keep {
-    Keep::All { limit: run }
+fn all(limit: Option<u64>) -> Keep {
+    Keep::All { limit }
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap()
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn a_program_that_cannot_be_started_says_so_with_the_code_of_a_shell() {
     assert_eq!(out, "sandboxd: /nowhere: no such directory\n");
     assert_eq!(
         (run.stderr_bytes, run.end.unwrap().code),
-        (out.len() as u64, Some(126))
+        (count(out.len()), Some(126))
     );
 }
 
@@ -246,14 +250,14 @@ fn output_of_200_mb_flows_whole_while_the_agent_stays_small() {
         for record in &output.records {
             assert_eq!((record.seq, record.offset), (seq, got));
             seq += 1;
-            got += record.bytes.len() as u64;
+            got += count(record.bytes.len());
         }
         if output.end.is_some() {
             break;
         }
     }
     let took = began.elapsed();
-    eprintln!("{:.0} MB/s", size as f64 / 1e6 / took.as_secs_f64());
+    eprintln!("{} MB/s", u128::from(size) / 1000 / took.as_millis());
     assert_eq!(got, size);
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.process.id())).unwrap();
     let peak = status
@@ -376,7 +380,7 @@ fn a_terminal_has_its_size_its_input_and_its_hangup() {
     let mut seq = 0;
     while !seen.contains("got hi") {
         let output = caller.fetch(&start.run, seq, Wait::Some).unwrap();
-        seq += output.records.len() as u64;
+        seq += count(output.records.len());
         seen += &text(&output);
     }
     assert!(seen.contains("25 81\r\n/dev/pts/"), "{seen}");

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::clock::{Moment, span};
 use crate::fetches::Waiting;
@@ -18,7 +18,7 @@ use crate::processes::signal_group;
 use crate::protocol::VERSION;
 use crate::protocol::message::{AgentHello, Reply, Why};
 use crate::reach::{Dialer, Listener};
-use crate::run::Wish;
+use crate::run::{Run, Wish};
 use crate::runs::{Id, Runs};
 use crate::streams::{Asker, READ_BYTES};
 use crate::tape::Taken;
@@ -104,7 +104,7 @@ enum Turn {
 impl Agent {
     /// Makes one that knows nothing yet.
     pub(crate) fn new(ways: Ways, mortal: Mortal) -> Self {
-        let session = rustix::process::getsid(None).map_or(0, |one| one.as_raw_pid());
+        let session = rustix::process::getsid(None).map_or(0, Pid::as_raw_pid);
         Self {
             runs: Runs::new(),
             fetches: Vec::new(),
@@ -375,7 +375,7 @@ impl Agent {
 
     /// Gives a run input that waits for it.
     pub(crate) fn feed(&mut self, id: Id) {
-        let (done, lost) = self.runs.get(id).map(|run| run.feed()).unwrap_or_default();
+        let (done, lost) = self.runs.get(id).map(Run::feed).unwrap_or_default();
         for asker in done {
             self.reply(asker.link, &Reply::Done { ask: asker.ask });
         }
@@ -483,5 +483,5 @@ fn life() -> String {
     let mut bytes = [0; 16];
     let flags = rustix::rand::GetRandomFlags::empty();
     rustix::rand::getrandom(&mut bytes, flags).ok();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_le_bytes(bytes))
 }

@@ -34,7 +34,7 @@ impl Agent {
             .is_some_and(|link| link.peer == Peer::Daemon);
         match frame {
             Frame::Message(json) => match serde_json::from_slice::<Request>(&json) {
-                Ok(Request::Hello(hello)) if !is_daemon => self.greet(link, hello),
+                Ok(Request::Hello(hello)) if !is_daemon => self.greet(link, &hello),
                 Ok(Request::Hello(_)) => Err(Broken),
                 Ok(request) if is_daemon => self.request(link, request, now),
                 Ok(_) => Err(Broken),
@@ -58,7 +58,7 @@ impl Agent {
         }
     }
 
-    fn greet(&mut self, link: u64, hello: DaemonHello) -> Result<(), Broken> {
+    fn greet(&mut self, link: u64, hello: &DaemonHello) -> Result<(), Broken> {
         if hello.version != VERSION {
             return Err(Broken);
         }

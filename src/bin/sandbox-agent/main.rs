@@ -25,8 +25,9 @@ mod mortal;
 mod processes;
 #[path = "../../agent/protocol/mod.rs"]
 #[expect(
-    unreachable_pub,
+    clippy::struct_field_names,
     dead_code,
+    unreachable_pub,
     reason = "the daemon compiles these files as well, and speaks the other half"
 )]
 mod protocol;

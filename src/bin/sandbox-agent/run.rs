@@ -283,10 +283,10 @@ impl Run {
             Stage::Ended(..) => return Vec::new(),
         };
         debug_assert!(1 < number.as_raw_pid(), "the agent is no run of its own");
-        if let Some(hunt) = &mut self.hunt {
-            if now < hunt.next || hunt.step(now, leader, around) == Left::Some {
-                return Vec::new();
-            }
+        if let Some(hunt) = &mut self.hunt
+            && (now < hunt.next || hunt.step(now, leader, around) == Left::Some)
+        {
+            return Vec::new();
         }
         let Stage::Exited(_, status) = self.stage else {
             return Vec::new();

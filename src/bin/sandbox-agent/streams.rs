@@ -301,13 +301,12 @@ fn open_terminal(size: Size, stdin: &Stdin, owner: Option<u32>) -> Result<Opened
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::grantpt(&master)?;
     rustix::pty::unlockpt(&master)?;
-    let slave = match rustix::pty::ioctl_tiocgptpeer(&master, flags) {
-        Ok(slave) => slave,
-        Err(_) => {
-            let name = rustix::pty::ptsname(&master, Vec::new())?;
-            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-            rustix::fs::open(name, flags, Mode::empty())?
-        }
+    let slave = if let Ok(slave) = rustix::pty::ioctl_tiocgptpeer(&master, flags) {
+        slave
+    } else {
+        let name = rustix::pty::ptsname(&master, Vec::new())?;
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        rustix::fs::open(name, flags, Mode::empty())?
     };
     if let Some(owner) = owner {
         // Without the right to give it away it stays as it is; it is inherited open.

@@ -35,19 +35,16 @@ pub(crate) fn find(wanted: &str, passwd: &str, group: &str) -> Result<User, Stri
     let entry = entry.or_else(|| entries(passwd).find(|one| Some(one.uid) == number));
     let uid = entry.as_ref().map(|one| one.uid).or(number);
     let uid = uid.ok_or_else(|| format!("there is no user {name:?}"))?;
-    let (gid, groups) = match of_group {
-        Some(of_group) => {
-            let gid = gid(of_group, group);
-            let gid = gid.ok_or_else(|| format!("there is no group {of_group:?}"))?;
-            (gid, vec![gid])
-        }
-        None => {
-            let gid = entry.as_ref().map_or(0, |one| one.gid);
-            let mut groups = vec![gid];
-            groups.extend(entry.iter().flat_map(|one| memberships(one.name, group)));
-            groups.dedup();
-            (gid, groups)
-        }
+    let (gid, groups) = if let Some(of_group) = of_group {
+        let gid = gid(of_group, group);
+        let gid = gid.ok_or_else(|| format!("there is no group {of_group:?}"))?;
+        (gid, vec![gid])
+    } else {
+        let gid = entry.as_ref().map_or(0, |one| one.gid);
+        let mut groups = vec![gid];
+        groups.extend(entry.iter().flat_map(|one| memberships(one.name, group)));
+        groups.dedup();
+        (gid, groups)
     };
     let home = entry.map(|one| one.home).filter(|home| !home.is_empty());
     Ok(User {
