@@ -8,4 +8,5 @@ mod host;
 mod kept;
 mod killing;
 pub mod reach;
+mod request;
 pub mod usage;
