@@ -38,7 +38,7 @@ const ALIVE_MAX: Duration = Duration::from_secs(1);
 const FETCH_BYTES: u32 = 64 << 10;
 /// How long output is waited for together with the end; what there is by then is fetched,
 /// so that it is not lost with the sandbox.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(20);
 /// An ended command of which the agent still keeps the output.
 #[derive(Debug)]
 pub struct Leftover {
