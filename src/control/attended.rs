@@ -439,7 +439,10 @@ mod tests {
         assert!(caller.answer().await.is_none());
         begin(&book, &key, now);
         let full = || Err(Refusal::ShuttingDown);
-        let key = super::tests::key(RunId::random());
+        let key = Key {
+            run: RunId::random(),
+            ..key
+        };
         assert!(book.join(&key, "d", now, full).is_err());
         assert!(matches!(book.stop(&key), Stopping::Unknown));
     }

@@ -166,11 +166,10 @@ impl Control {
                     if ran.ending == Ending::Unknown(Loss::ContainerLost) {
                         self.0.loop_.work.nudge_session(id);
                     }
-                    let reset = match ran.ending {
-                        // Nobody would hear of it.
-                        Ending::CallerGone => None,
-                        _ => self.told(id, live.reset),
-                    };
+                    // Where the caller is gone, nobody would hear of it.
+                    let is_heard = ran.ending != Ending::CallerGone;
+                    let news = live.reset.filter(|_| is_heard);
+                    let reset = self.told(id, news);
                     return Ok(Met::Ran(ran, reset));
                 }
                 // Nothing was started, so nothing is done twice.

@@ -10,17 +10,16 @@ use tracing::debug;
 use super::alive::outlives_a_look;
 use super::by_engine::end_processes;
 use super::commands::{
-    Command, Ending, Halt, Loss, NotRun, Output, Place, Program, Ran, Runner, SIGNALS,
-    START_FAILED, TERMINATED, Task, Why,
+    Command, Ending, Halt, Loss, NotRun, Output, Place, Ran, Runner, SIGNALS, START_FAILED,
+    TERMINATED, Why,
 };
 use super::host;
 use super::kept::{self, Kept};
 use super::reach::Way;
+use super::request::request;
 use crate::agent::connection::{Connection, Error, Started};
-use crate::agent::protocol::frame::FRAME_BYTES_MAX;
 use crate::agent::protocol::message::{
-    Attended, Cause, End, Fetch, Filter, From, Keep, Run, Start, Stdin, Streams, Wait, What,
-    Why as Refused,
+    Cause, End, Fetch, Filter, From, Run, Start, Wait, Why as Refused,
 };
 use crate::agent::protocol::output::{self, OUTPUT_BYTES_MAX, Stream};
 use crate::id::RunId;
@@ -38,11 +37,9 @@ const ALIVE_MAX: Duration = Duration::from_secs(1);
 /// Bytes that are fetched at once of output that is kept whole; less than any ring
 /// holds, so that no command waits for a reader that waits for more.
 const FETCH_BYTES: u32 = 64 << 10;
-/// Bytes of input that go with the request; more follows it.
-const STDIN_BYTES_MAX: usize = 64 << 10;
-/// Bytes of what a frame holds beside the words of a request.
-const FRAME_SPARE_BYTES: usize = 1 << 10;
-
+/// How long output is waited for together with the end; what there is by then is fetched,
+/// so that it is not lost with the sandbox.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// An ended command of which the agent still keeps the output.
 #[derive(Debug)]
 pub struct Leftover {
@@ -164,25 +161,35 @@ impl Talk<'_> {
     /// Talks until the command has ended.
     async fn to_end(&mut self, asked: impl Future<Output = Asked>) -> Over {
         let mut asked = std::pin::pin!(asked);
+        let mut wait = Wait::End;
         loop {
             if let Some(over) = self.make_room(&mut asked).await {
                 return over;
             }
             let connection = self.connection.clone();
             let start = self.start.clone();
-            let fetch = self.fetch();
+            let fetch = self.fetch(wait);
+            let impatient = Instant::now() + PATIENCE;
             let mut answer = std::pin::pin!(ask(&connection, start, fetch));
-            let (started, output) = loop {
+            let answer = loop {
                 tokio::select! {
                     biased;
-                    answer = &mut answer => break answer,
+                    answer = &mut answer => break Some(answer),
                     why = &mut asked, if self.asked.is_none() => self.end_for(why),
                     _ = connection.stop(self.command.run), if self.stop == Stop::Due => {
                         self.stop = Stop::NotDue;
                     }
                     () = sleep_until(self.give_up) => return self.given_up(),
+                    () = sleep_until(impatient), if wait == Wait::End => break None,
                 }
             };
+            let Some((started, output)) = answer else {
+                // What was asked for is taken back, and nothing is lost: the agent drops
+                // only what a later request says was received.
+                wait = Wait::Some;
+                continue;
+            };
+            wait = Wait::End;
             match started {
                 Some(Ok(_)) => self.start = None,
                 Some(Err(Error::Refused(why, words))) => return refused(why, words),
@@ -325,7 +332,7 @@ impl Talk<'_> {
         self.give_up = self.give_up.min(Instant::now() + BACKSTOP);
     }
 
-    fn fetch(&self) -> Fetch {
+    fn fetch(&self, wait: Wait) -> Fetch {
         let bytes = match self.command.task.output {
             Output::Merged { .. } => u32::try_from(OUTPUT_BYTES_MAX).unwrap_or(FETCH_BYTES),
             Output::Split { .. } => FETCH_BYTES,
@@ -335,7 +342,7 @@ impl Talk<'_> {
             from: From::Seq(self.from),
             streams: Filter::Both,
             bytes,
-            wait: Wait::End,
+            wait,
         }
     }
 
@@ -498,77 +505,6 @@ fn asked_ending(asked: Asked, code: i64) -> Ending {
         Asked::InputLost => Ending::Unknown(Loss::AgentLost),
         Asked::Over => Ending::OutputLimit,
     }
-}
-
-/// Makes the request for a command, and what of its input is to follow; or says why it
-/// cannot be one.
-fn request<'c>(command: &Command<'c>) -> Result<(Start, Option<&'c str>), String> {
-    let Task {
-        program,
-        env,
-        cwd,
-        user,
-        stdin,
-        output,
-    } = command.task;
-    let (stdin, feed) = match stdin {
-        None => (Stdin::Closed, None),
-        Some(text) if text.len() <= STDIN_BYTES_MAX => (Stdin::Text(text.clone()), None),
-        Some(text) => (Stdin::Open, Some(text.as_str())),
-    };
-    let (streams, keep) = match output {
-        Output::Merged { first } => {
-            let first = u64::try_from(*first).unwrap_or(u64::MAX);
-            (Streams::Merged, Keep::First(first))
-        }
-        Output::Split { limit } => {
-            let limit = Some(*limit);
-            (Streams::Split, Keep::All { limit })
-        }
-    };
-    let left = command
-        .deadline
-        .saturating_duration_since(Instant::now())
-        .as_millis();
-    let start = Start {
-        run: command.run.to_string(),
-        digest: command.digest.to_owned(),
-        what: match program {
-            Program::Argv(argv) => What::Argv(argv.clone()),
-            Program::Shell(text) => What::Shell(text.clone()),
-        },
-        env: env.clone(),
-        cwd: cwd.clone(),
-        user: user.clone(),
-        stdin,
-        streams,
-        timeout_ms: Some(u64::try_from(left).unwrap_or(u64::MAX).max(1)),
-        output: keep,
-        attended: Attended::Yes,
-    };
-    if fits(&start) {
-        Ok((start, feed))
-    } else {
-        Err("argument list too long: write what is large to a file".to_owned())
-    }
-}
-
-/// Whether a frame holds a request. Escaped, a byte becomes six at most.
-fn fits(start: &Start) -> bool {
-    let words = match &start.what {
-        What::Argv(argv) => argv.iter().map(String::len).sum(),
-        What::Shell(text) => text.len(),
-    };
-    let variables: usize = start
-        .env
-        .iter()
-        .map(|(name, value)| name.len() + value.len())
-        .sum();
-    let room = FRAME_BYTES_MAX - FRAME_SPARE_BYTES;
-    if (words + variables + STDIN_BYTES_MAX) * 6 < room {
-        return true;
-    }
-    serde_json::to_vec(start).is_ok_and(|json| json.len() < room)
 }
 
 /// Gives a command the input that did not go with its request; never returns where there
