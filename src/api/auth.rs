@@ -122,7 +122,7 @@ impl SessionCaller {
     }
 }
 
-/// A [`SessionCaller`] who may also have come with a ticket, for WebSockets alone.
+/// A [`SessionCaller`] who may also have come with a ticket, for a `WebSocket` alone.
 #[derive(Debug)]
 pub(super) struct SocketCaller(pub(super) SessionCaller);
 

@@ -15,7 +15,7 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -237,10 +237,23 @@ async fn converse(
         }
         // To the client's own goodbye; ours is on its way with the next reading.
         while let Some(Ok(_)) = from.next().await {}
+        if let Ok(mut socket) = from.reunite(to) {
+            hang_up(socket.get_mut()).await;
+        }
     };
     if !is_silent && timeout(FAREWELL_MAX, parting).await.is_err() {
         debug!("a client did not say goodbye in time");
     }
+}
+
+/// Ends our side, and reads the client's to its end: with bytes unread the connection
+/// would be reset, and the goodbye be lost to the client.
+async fn hang_up(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut dropped = [0; 4096];
+    while stream.read(&mut dropped).await.is_ok_and(|n| 0 < n) {}
 }
 
 /// Tells the client what goes on.

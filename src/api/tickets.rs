@@ -1,4 +1,4 @@
-//! Keeps the tickets by which browsers open WebSockets, since those send no header.
+//! Keeps the tickets by which browsers open a `WebSocket`, since they send no header.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -245,7 +245,7 @@ impl Control {
             match terminal.attach(mode, || Box::new(live.take())) {
                 Ok(attached) => return Ok(Attached(attached)),
                 Err(NotAttached::Closed) => {
-                    self.let_go(&(id.clone(), stored.run_id.clone()), &terminal)
+                    self.let_go(&(id.clone(), stored.run_id.clone()), &terminal);
                 }
                 Err(NotAttached::Full) => {
                     return Err(Refusal::ViewerCeiling {

@@ -149,13 +149,11 @@ impl Screen {
         let size = self.size();
         let emulator = &mut self.emulator;
         // What a panic leaves half done is thrown away.
-        match catch_unwind(AssertUnwindSafe(|| act(emulator))) {
-            Ok(()) => Fed::Well,
-            Err(_) => {
-                *self = Self::new(size);
-                Fed::Anew
-            }
+        if catch_unwind(AssertUnwindSafe(|| act(emulator))).is_ok() {
+            return Fed::Well;
         }
+        *self = Self::new(size);
+        Fed::Anew
     }
 }
 

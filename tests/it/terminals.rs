@@ -1,4 +1,4 @@
-//! Terminals in sandboxes on the real engine, over real WebSockets.
+//! Terminals in sandboxes on the real engine, over a real `WebSocket`.
 
 use std::time::Duration;
 
@@ -265,10 +265,6 @@ fn what_has_no_sense_is_refused_and_bounds_are_told() {
             "{unknown}"
         );
     }
-    let run = json!({"argv": ["sleep", "1000"]});
-    let run = api.json(201, "POST /sessions/s/runs", Some(&run));
-    let run = run["run_id"].as_str().unwrap();
-    assert_eq!(Seat::come(&daemon, "s", run, &coming).err(), Some(404));
     for text in [
         "take",
         r#"{"type":"resize","cols":0,"rows":1}"#,
