@@ -21,7 +21,7 @@ const ANSWERS_MAX: usize = 256;
 /// Bytes of all answers that are kept.
 const ANSWERS_BYTES_MAX: usize = 16 << 20;
 /// How long an answer is kept.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(600);
+const ANSWER_AGE_MAX: Duration = Duration::from_mins(10);
 /// Bytes that are counted for an answer beside its output.
 const ANSWER_BYTES: usize = 1 << 10;
 
@@ -370,20 +370,20 @@ mod tests {
         }
     }
 
-    fn place(slots: &Slots) -> Result<Slot, Refusal> {
-        Ok(slots.adopt(&SessionId::parse("s").unwrap()))
+    fn place(slots: &Slots) -> Slot {
+        slots.adopt(&SessionId::parse("s").unwrap())
     }
 
-    fn printed(stdout: &str) -> Answer {
-        Ok(RunResponse {
+    fn output(stdout: &str) -> RunResponse {
+        RunResponse {
             stdout: stdout.to_owned(),
             ..RunResponse::default()
-        })
+        }
     }
 
     fn begin(book: &Attended, key: &Key, now: Instant) -> (Assignment, Caller) {
         let slots = Slots::default();
-        match book.join(key, "d", now, || place(&slots)).unwrap() {
+        match book.join(key, "d", now, || Ok(place(&slots))).unwrap() {
             Joined::First(assignment, caller) => (assignment, caller),
             other => panic!("{other:?}"),
         }
@@ -403,12 +403,12 @@ mod tests {
         let mut late = key.clone();
         late.nonce = Nonce::parse(&"1".repeat(32)).unwrap();
         let (_other, _) = begin(&book, &late, now);
-        assignment.settle(printed("a"), Memory::Keep, now);
+        assignment.settle(Ok(output("a")), Memory::Keep, now);
         for caller in [first, second] {
-            assert_eq!(*caller.answer().await.unwrap(), printed("a"));
+            assert_eq!(*caller.answer().await.unwrap(), Ok(output("a")));
         }
         let again = book.join(&key, "d", now, refuse);
-        assert!(matches!(again, Ok(Joined::Answered(answer)) if *answer == printed("a")));
+        assert!(matches!(again, Ok(Joined::Answered(answer)) if *answer == Ok(output("a"))));
         let other = book.join(&key, "other", now, refuse);
         assert!(matches!(other, Ok(Joined::Used)), "{other:?}");
         assert!(matches!(book.stop(&key), Stopping::Over));
@@ -453,7 +453,7 @@ mod tests {
         let settle = |answer: &str| {
             let key = key(RunId::random());
             let (assignment, _caller) = begin(&book, &key, now);
-            assignment.settle(printed(answer), Memory::Keep, now);
+            assignment.settle(Ok(output(answer)), Memory::Keep, now);
         };
         for _ in 0..ANSWERS_MAX + 10 {
             settle("");

@@ -175,7 +175,7 @@ impl Control {
                 // Nothing was started, so nothing is done twice.
                 Err(NotRun::ContainerDown) => self.look(id, *deadline).await,
                 Err(NotRun::Late) => return Ok(Met::Late),
-                Err(not_run) => return Err(self.refusal(errand, not_run)),
+                Err(not_run) => return Err(refusal(errand, not_run)),
             }
         }
         Err(Refusal::EngineUnavailable(
@@ -205,20 +205,6 @@ impl Control {
             incarnation,
             reason: notice.as_str().to_owned(),
         })
-    }
-
-    fn refusal(&self, errand: &Errand, not_run: NotRun) -> Refusal {
-        match not_run {
-            NotRun::Conflict => Refusal::RunIdUsed(errand.run.clone()),
-            NotRun::Over => Refusal::RunOver(
-                errand.run.clone(),
-                "Its output is not kept any more.".to_owned(),
-            ),
-            NotRun::Agent(words) => Refusal::EngineFailed(words),
-            NotRun::Engine(error) => engine_refusal(&error),
-            // The sandbox is looked for again instead.
-            NotRun::ContainerDown | NotRun::Late => Refusal::EngineUnavailable(not_run.to_string()),
-        }
     }
 
     /// Appends to the session's log, on disk before the reply.
@@ -269,6 +255,21 @@ impl Control {
             event.facts.insert("ceiling".to_owned(), limit.to_string());
         }
         Some(event)
+    }
+}
+
+/// Puts it into the caller's words that a command was not run.
+fn refusal(errand: &Errand, not_run: NotRun) -> Refusal {
+    match not_run {
+        NotRun::Conflict => Refusal::RunIdUsed(errand.run.clone()),
+        NotRun::Over => Refusal::RunOver(
+            errand.run.clone(),
+            "Its output is not kept any more.".to_owned(),
+        ),
+        NotRun::Agent(words) => Refusal::EngineFailed(words),
+        NotRun::Engine(error) => engine_refusal(&error),
+        // The sandbox is looked for again instead.
+        NotRun::ContainerDown | NotRun::Late => Refusal::EngineUnavailable(not_run.to_string()),
     }
 }
 

@@ -79,7 +79,7 @@ impl Control {
         let task = self
             .0
             .tasks
-            .spawn(async move { control.carry_out(shell, &halt).await });
+            .spawn(async move { Box::pin(control.carry_out(shell, &halt)).await });
         let reply = match task.await {
             Ok(reply) => reply,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),

@@ -77,7 +77,7 @@ impl Control {
                 let control = self.clone();
                 self.0
                     .tasks
-                    .spawn(async move { control.travel(trip, assignment).await });
+                    .spawn(async move { Box::pin(control.travel(trip, assignment)).await });
                 caller
             }
         };

@@ -146,7 +146,7 @@ pub(super) async fn run(
                 () = input_lost.cancelled() => Asked::InputLost,
             }
         };
-        let mut talking = std::pin::pin!(talk.to_end(asked));
+        let mut talking = std::pin::pin!(talk.until_over(asked));
         tokio::select! {
             // The request is on its way before its input is.
             biased;
@@ -159,7 +159,7 @@ pub(super) async fn run(
 
 impl Talk<'_> {
     /// Talks until the command has ended.
-    async fn to_end(&mut self, asked: impl Future<Output = Asked>) -> Over {
+    async fn until_over(&mut self, asked: impl Future<Output = Asked>) -> Over {
         let mut asked = std::pin::pin!(asked);
         let mut wait = Wait::End;
         loop {
@@ -396,7 +396,7 @@ impl Talk<'_> {
                 connection: self.connection,
                 run: self.command.run.clone(),
             }),
-            room: self.room,
+            _room: self.room,
             ..Ran::silent(ending)
         })
     }

@@ -289,7 +289,7 @@ impl Errand<'_> {
             stdout,
             stderr,
             truncated,
-            room: self.room,
+            _room: self.room,
             ..Ran::silent(ending)
         }
     }

@@ -131,7 +131,7 @@ pub struct Ran {
     /// What the agent still keeps of it.
     pub leftover: Option<Leftover>,
     /// Held for as long as a large output is.
-    pub(super) room: Option<OwnedSemaphorePermit>,
+    pub(super) _room: Option<OwnedSemaphorePermit>,
 }
 
 /// How a command ended.
@@ -274,7 +274,7 @@ impl Ran {
             ending,
             short_of_processes: false,
             leftover: None,
-            room: None,
+            _room: None,
         }
     }
 
