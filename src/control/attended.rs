@@ -79,11 +79,13 @@ enum Stage {
 pub(super) enum Joined {
     /// It is to be begun.
     First(Assignment, Caller),
+    /// It is to be begun under another name than its id, which a run that is over had.
+    Anew(Assignment, Caller),
     /// It is under way.
     Along(Caller),
     /// It is over.
     Answered(Arc<Answer>),
-    /// Its id was used for another request.
+    /// Another request under its id is under way.
     Used,
 }
 
@@ -148,21 +150,29 @@ impl Attended {
     ) -> Result<Joined, Refusal> {
         let mut book = self.book();
         book.drop_old(now);
+        let is_known = book.runs.contains_key(key);
         if let Some(entry) = book.runs.get_mut(key) {
-            if entry.digest != digest {
-                return Ok(Joined::Used);
-            }
-            return Ok(match &mut entry.stage {
-                Stage::Answered { answer, .. } => Joined::Answered(Arc::clone(answer)),
+            let is_same = entry.digest == digest;
+            match &mut entry.stage {
+                Stage::UnderWay { .. } if !is_same => return Ok(Joined::Used),
                 Stage::UnderWay {
                     callers, answer, ..
                 } => {
                     *callers += 1;
-                    Joined::Along(self.caller(key, answer.clone()))
+                    return Ok(Joined::Along(self.caller(key, answer.clone())));
                 }
-            });
+                Stage::Answered { answer, .. } if is_same => {
+                    return Ok(Joined::Answered(Arc::clone(answer)));
+                }
+                Stage::Answered { .. } => {}
+            }
         }
         let slot = place()?;
+        if is_known {
+            // There are clients that use one id for one program after the other.
+            book.answered.retain(|one| one != key);
+            book.forget(key);
+        }
         let (tell, answer) = watch::channel(None);
         let halt = Halt::default();
         let stage = Stage::UnderWay {
@@ -182,7 +192,12 @@ impl Attended {
             _slot: slot,
             tell,
         };
-        Ok(Joined::First(assignment, self.caller(key, answer)))
+        let caller = self.caller(key, answer);
+        Ok(if is_known {
+            Joined::Anew(assignment, caller)
+        } else {
+            Joined::First(assignment, caller)
+        })
     }
 
     /// Asks a run to end; returns what it is waited for by, `None` where it is not under
@@ -409,9 +424,30 @@ mod tests {
         }
         let again = book.join(&key, "d", now, refuse);
         assert!(matches!(again, Ok(Joined::Answered(answer)) if *answer == Ok(output("a"))));
-        let other = book.join(&key, "other", now, refuse);
-        assert!(matches!(other, Ok(Joined::Used)), "{other:?}");
         assert!(matches!(book.stop(&key), Stopping::Over));
+    }
+
+    #[tokio::test]
+    async fn another_request_under_an_id_waits_for_the_end_of_the_first_and_is_run_anew() {
+        let (book, now) = (Attended::default(), Instant::now());
+        let key = key(RunId::random());
+        let (assignment, _first) = begin(&book, &key, now);
+        assignment.settle(Ok(output("a")), Memory::Keep, now);
+        let slots = Slots::default();
+        let full = book.join(&key, "other", now, || Err(Refusal::ShuttingDown));
+        assert!(full.is_err(), "{full:?}");
+        let again = book.join(&key, "d", now, || panic!()).unwrap();
+        assert!(
+            matches!(again, Joined::Answered(_)),
+            "a refusal loses no answer"
+        );
+        let other = book.join(&key, "other", now, || Ok(place(&slots)));
+        let Ok(Joined::Anew(assignment, caller)) = other else {
+            panic!("{other:?}");
+        };
+        assignment.settle(Ok(output("b")), Memory::Keep, now);
+        assert_eq!(*caller.answer().await.unwrap(), Ok(output("b")));
+        assert_eq!(book.book().answered.len(), 1);
     }
 
     #[tokio::test]

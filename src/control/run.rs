@@ -16,7 +16,7 @@ use super::{Control, Refusal};
 use crate::clock::Timestamp;
 use crate::id::{RequestId, RunId, SessionId};
 use crate::sandbox::commands::{
-    Ending, Loss, Output, Place, Program, Ran, START_FAILED, TERMINATED, Why,
+    Ending, Halt, Loss, Output, Place, Program, Ran, START_FAILED, TERMINATED, Why,
 };
 use crate::secret::hex;
 use crate::session::record::Record;
@@ -65,22 +65,26 @@ impl Control {
             .ok_or_else(|| Refusal::NoSession(id.clone()))?;
         may_run_as(&record, &run.options)?;
         let key = key(&record, &run.run_id);
-        let trip = self.trip(id, run);
+        let mut trip = self.trip(id, run);
         let book = &self.0.attended;
         let place = || self.slot(id);
         let joined = book.join(&key, &trip.errand.digest, Instant::now(), place)?;
-        let caller = match joined {
+        let (assignment, caller) = match joined {
             Joined::Used => return Err(Refusal::RunIdUsed(key.run)),
             Joined::Answered(answer) => return Arc::unwrap_or_clone(answer),
-            Joined::Along(caller) => caller,
-            Joined::First(assignment, caller) => {
-                let control = self.clone();
-                self.0
-                    .tasks
-                    .spawn(async move { Box::pin(control.travel(trip, assignment)).await });
-                caller
+            Joined::Along(caller) => (None, caller),
+            Joined::First(assignment, caller) => (Some(assignment), caller),
+            Joined::Anew(assignment, caller) => {
+                trip.errand.run = RunId::random();
+                (Some(assignment), caller)
             }
         };
+        if let Some(assignment) = assignment {
+            let control = self.clone();
+            self.0
+                .tasks
+                .spawn(async move { Box::pin(control.travel(trip, assignment)).await });
+        }
         match caller.answer().await {
             Some(answer) => Arc::unwrap_or_clone(answer),
             None => Err(Refusal::ShuttingDown),
@@ -152,12 +156,26 @@ impl Control {
         }
     }
 
-    async fn travel(&self, trip: Trip, assignment: Assignment) {
+    /// Offers a program to the sandbox, under a name of its own where its id was used
+    /// for another program that had a caller as well, and is over.
+    async fn offer_anew(&self, trip: &mut Trip, halt: &Halt) -> Result<Met, Refusal> {
         let _attended = self.0.attended.watch(&trip.errand.run);
+        let met = self.offer(&trip.errand, halt).await;
+        let is_stored = || self.0.books.store.run(&trip.errand.id, &trip.errand.run);
+        match met {
+            Err(Refusal::RunIdUsed(_)) if is_stored().is_none() => {}
+            met => return met,
+        }
+        trip.errand.run = RunId::random();
+        let _attended = self.0.attended.watch(&trip.errand.run);
+        self.offer(&trip.errand, halt).await
+    }
+
+    async fn travel(&self, mut trip: Trip, assignment: Assignment) {
         let mut leftover = None;
         let told = match unfit(&trip.errand.task.program) {
             Some(words) => told(Ran::unstarted_program(words), None, trip.output_limit),
-            None => match self.offer(&trip.errand, &assignment.halt).await {
+            None => match self.offer_anew(&mut trip, &assignment.halt).await {
                 Ok(Met::Ran(mut ran, reset)) => {
                     leftover = ran.leftover.take();
                     told(ran, reset, trip.output_limit)
