@@ -66,6 +66,10 @@ pub struct Meta {
     pub modified_secs: i64,
     /// The part of a second of that.
     pub modified_nanos: u32,
+    /// When it itself was last changed, in seconds since 1970; no sandbox can set that.
+    pub changed_secs: i64,
+    /// The part of a second of that.
+    pub changed_nanos: u32,
     /// Its permission bits, at most 0o7777.
     pub mode: u32,
     /// Who owns it.
@@ -303,7 +307,7 @@ impl Dir {
         Ok((found, meta))
     }
 
-    fn open(&self, path: &RelPath, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(super) fn open(&self, path: &RelPath, flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.is_work_dir() {
             b"."
         } else {
@@ -391,12 +395,14 @@ impl Meta {
         reason = "the count has another type on other architectures"
     )]
     pub(super) fn of(stat: &Stat) -> Self {
-        let (modified_secs, modified_nanos) = modified(stat);
+        let nanos = |nanos| u32::try_from(nanos).unwrap_or(0);
         Self {
             kind: Kind::of(FileType::from_raw_mode(stat.st_mode)),
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            modified_secs,
-            modified_nanos,
+            modified_secs: stat.st_mtime,
+            modified_nanos: nanos(stat.st_mtime_nsec),
+            changed_secs: stat.st_ctime,
+            changed_nanos: nanos(stat.st_ctime_nsec),
             mode: stat.st_mode & 0o7777,
             owner: Owner {
                 uid: stat.st_uid,
@@ -409,11 +415,6 @@ impl Meta {
                 .saturating_mul(512),
         }
     }
-}
-
-fn modified(stat: &Stat) -> (i64, u32) {
-    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
-    (stat.st_mtime, nanos)
 }
 
 /// Gives what is made to its owner.
@@ -455,7 +456,7 @@ fn reopen(found: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 /// Returns `/proc/self/fd` of the process; its entries are the descriptors themselves.
-fn own_descriptors() -> Result<BorrowedFd<'static>, Errno> {
+pub(super) fn own_descriptors() -> Result<BorrowedFd<'static>, Errno> {
     /// What `statfs` says of a proc file system.
     const PROC_MAGIC: u64 = 0x9fa0;
     static DESCRIPTORS: OnceLock<OwnedFd> = OnceLock::new();

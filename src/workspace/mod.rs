@@ -17,8 +17,14 @@ mod root;
 mod sidecar;
 
 mod beneath;
+mod edit;
+mod lines;
+mod locks;
 mod path;
+mod read;
 mod refused;
+mod text;
+mod write;
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -30,15 +36,20 @@ use crate::id::{Nonce, SessionId};
 pub use beneath::{
     Dir, Entry, Extent, Kind, Listing, Meta, Named, Opened, Owner, Unsupported, probe,
 };
+pub use edit::{Change, Edited, Times, replaced};
+pub use lines::{Behind, Bounds, Slice, Window};
 pub use path::{
     NAME_BYTES_MAX, NotAPath, PATH_BYTES_MAX, Place, RelPath, WireName, has_dot, is_absolute,
 };
+pub use read::{CHUNK_BYTES_MAX, Chunks};
 pub use refused::FileError;
 use root::Root;
 pub use root::{ROOT_MARK, ROOT_NOTE, Strange, is_noted};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
+pub use text::{Decoding, Family, Sample};
+pub use write::{Draft, Expected, Replacing, Survives};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";
