@@ -471,17 +471,17 @@ pub(super) fn own_descriptors() -> Result<BorrowedFd<'static>, Errno> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::{MetadataExt as _, symlink};
     use std::process::Command;
 
     use super::*;
 
-    fn path(text: &str) -> RelPath {
+    pub(in crate::workspace) fn path(text: &str) -> RelPath {
         RelPath::parse(text.as_bytes()).unwrap()
     }
 
-    fn workspace() -> (tempfile::TempDir, Dir) {
+    pub(in crate::workspace) fn workspace() -> (tempfile::TempDir, Dir) {
         let temp = tempfile::tempdir().unwrap();
         let fd = rustix::fs::open(temp.path(), DIR_FLAGS, Mode::empty()).unwrap();
         (temp, Dir::held(fd))

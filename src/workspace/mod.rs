@@ -16,7 +16,10 @@ mod remove;
 mod root;
 mod sidecar;
 
+#[cfg(test)]
+mod attacks;
 mod beneath;
+mod discard;
 mod edit;
 mod lines;
 mod locks;

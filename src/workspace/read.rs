@@ -154,9 +154,9 @@ mod tests {
     #[test]
     fn a_whole_file_has_at_most_the_bytes_that_are_allowed() {
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&[7; 100_000]).unwrap();
+        file.write_all(&vec![7; 100_000]).unwrap();
         let opened = opened(file);
-        assert_eq!(opened.read_whole(100_000).unwrap(), [7; 100_000]);
+        assert_eq!(opened.read_whole(100_000).unwrap(), vec![7; 100_000]);
         let error = opened.read_whole(99_999).unwrap_err();
         assert!(matches!(
             error,

@@ -92,16 +92,29 @@ impl Dir {
     ///
     /// Directories above it are made. What can be refused is refused now.
     pub fn draft(&self, path: &RelPath, how: Replacing) -> Result<Draft, FileError> {
-        let (parent_path, name) = path.split().ok_or(FileError::IsDirectory)?;
-        let parent = match self.make_dirs(&parent_path, how.owner) {
+        let parent = path.parent().ok_or(FileError::IsDirectory)?;
+        let parent = match self.make_dirs(&parent, how.owner) {
             Err(FileError::Exists) => Err(FileError::NotDirectory),
             other => other,
         }?;
+        Draft::within(self, path, parent, how)
+    }
+}
+
+impl Draft {
+    /// Begins to replace a file whose directory is held already.
+    pub(super) fn within(
+        top: &Dir,
+        path: &RelPath,
+        parent: Dir,
+        how: Replacing,
+    ) -> Result<Self, FileError> {
+        let (parent_path, name) = path.split().ok_or(FileError::IsDirectory)?;
         let name = RelPath::work_dir().child(name).expect("it is one name");
         how.expected.check(look(&parent, &name)?.as_ref())?;
         let (file, aside) = nameless(&parent)?;
-        Ok(Draft {
-            top: self.clone(),
+        Ok(Self {
+            top: top.clone(),
             parent_path,
             parent,
             name,
@@ -111,9 +124,7 @@ impl Dir {
             how,
         })
     }
-}
 
-impl Draft {
     /// Appends to the new content.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let limit = self.how.bytes_max;
@@ -160,14 +171,19 @@ impl Draft {
         if self.how.survives == Survives::PowerLoss {
             rustix::fs::fsync(self.parent.fd())?;
         }
-        let now = self
-            .top
-            .open_dir(&self.parent_path)
-            .and_then(|now| now.meta());
-        if now.map(|meta| meta.identity).ok() != Some(self.parent.meta()?.identity) {
-            return Err(FileError::Moved);
-        }
+        self.check_path()?;
         Ok(Meta::of(&rustix::fs::fstat(&self.file)?))
+    }
+
+    /// Makes sure that the directory is still where its path leads.
+    fn check_path(&self) -> Result<(), FileError> {
+        let held = self.parent.meta()?.identity;
+        let there = self.top.open_dir(&self.parent_path);
+        match there.and_then(|there| there.meta()) {
+            Ok(there) if there.identity == held => Ok(()),
+            Err(FileError::Io(error)) => Err(FileError::Io(error)),
+            Ok(_) | Err(_) => Err(FileError::Moved),
+        }
     }
 
     fn turn(&self) -> Result<Turn, FileError> {
@@ -189,17 +205,15 @@ impl Draft {
 
     fn put(&mut self) -> Result<(), Errno> {
         let parent = self.parent.fd();
-        let aside = match &self.aside {
-            Some(aside) => aside.clone(),
-            None => {
-                let aside = name_aside();
-                let number = self.file.as_raw_fd().to_string();
-                let descriptors = own_descriptors()?;
-                // The entry of a descriptor leads to its file, whatever has a name.
-                let follow = AtFlags::SYMLINK_FOLLOW;
-                rustix::fs::linkat(descriptors, &number, parent, &aside, follow)?;
-                self.aside.insert(aside).clone()
-            }
+        let aside = if let Some(aside) = &self.aside {
+            aside.clone()
+        } else {
+            let aside = name_aside();
+            let number = self.file.as_raw_fd().to_string();
+            // The entry of a descriptor leads to its file, whatever has a name.
+            let follow = AtFlags::SYMLINK_FOLLOW;
+            rustix::fs::linkat(own_descriptors()?, &number, parent, &aside, follow)?;
+            self.aside.insert(aside).clone()
         };
         let how = match self.how.expected {
             Expected::Nothing => RenameFlags::NOREPLACE,
@@ -288,4 +302,218 @@ fn named(parent: &Dir) -> Result<(File, String), FileError> {
 /// Returns a name that nobody can foretell, however long the name beside it is.
 fn name_aside() -> String {
     format!(".sandboxd-{}.tmp", Nonce::random())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::super::beneath::tests::{path, workspace};
+    use super::*;
+
+    fn how() -> Replacing {
+        Replacing {
+            owner: Some(Owner {
+                uid: 1234,
+                gid: 5678,
+            }),
+            bytes_max: 1 << 20,
+            expected: Expected::Anything,
+            survives: Survives::DaemonEnd,
+        }
+    }
+
+    fn expecting(expected: Expected) -> Replacing {
+        Replacing { expected, ..how() }
+    }
+
+    fn names(dir: &Dir) -> Vec<String> {
+        let listing = dir.names(100).unwrap();
+        let mut names: Vec<_> = listing
+            .entries
+            .into_iter()
+            .map(|entry| String::from_utf8(entry.name).unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn owned(path: &Path) -> (u32, u32, u32) {
+        let meta = std::fs::metadata(path).unwrap();
+        (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+    }
+
+    #[test]
+    fn a_new_file_belongs_to_the_sandbox_with_the_directories_above_it() {
+        let (temp, dir) = workspace();
+        let meta = dir.write(&path("a/b/f"), b"content", how()).unwrap();
+        assert_eq!(
+            std::fs::read(temp.path().join("a/b/f")).unwrap(),
+            b"content"
+        );
+        assert_eq!(owned(&temp.path().join("a/b/f")), (1234, 5678, 0o644));
+        assert_eq!(owned(&temp.path().join("a/b")), (1234, 5678, 0o755));
+        assert_eq!(meta, dir.stat(&path("a/b/f")).unwrap());
+        assert_eq!(names(&dir.open_dir(&path("a/b")).unwrap()), ["f"]);
+        let empty = dir.write(&path(&"n".repeat(255)), b"", how()).unwrap();
+        assert_eq!(empty.size, 0);
+    }
+
+    #[test]
+    fn an_old_file_keeps_its_mode_and_owner_but_lends_no_rights() {
+        let (temp, dir) = workspace();
+        let file = temp.path().join("f");
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::chown(&file, Some(77), Some(88)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        std::fs::hard_link(&file, temp.path().join("other")).unwrap();
+        for survives in [Survives::DaemonEnd, Survives::PowerLoss] {
+            dir.write(&path("f"), b"new", Replacing { survives, ..how() })
+                .unwrap();
+        }
+        assert_eq!(owned(&file), (77, 88, 0o755));
+        assert_eq!(std::fs::read(temp.path().join("other")).unwrap(), b"old");
+        assert_eq!(names(&dir), ["f", "other"]);
+    }
+
+    #[test]
+    fn only_a_regular_file_is_replaced() {
+        let (temp, dir) = workspace();
+        std::fs::create_dir(temp.path().join("dir")).unwrap();
+        std::fs::write(temp.path().join("file"), "").unwrap();
+        symlink("file", temp.path().join("link")).unwrap();
+        let fifo = Command::new("mkfifo")
+            .arg(temp.path().join("fifo"))
+            .status();
+        assert!(fifo.unwrap().success());
+        let refused = |asked: &str| dir.write(&path(asked), b"x", how()).unwrap_err();
+        assert!(matches!(refused("dir"), FileError::IsDirectory));
+        assert!(matches!(refused("link"), FileError::Link { name } if name == b"link"));
+        assert!(matches!(refused("fifo"), FileError::Special { name } if name == b"fifo"));
+        assert!(matches!(refused("file/x"), FileError::NotDirectory));
+        assert!(matches!(refused("file/x/y"), FileError::NotDirectory));
+        assert!(matches!(refused("link/x"), FileError::Link { .. }));
+        let work_dir = dir.write(&RelPath::work_dir(), b"x", how()).unwrap_err();
+        assert!(matches!(work_dir, FileError::IsDirectory));
+        assert_eq!(names(&dir), ["dir", "fifo", "file", "link"]);
+    }
+
+    #[test]
+    fn a_write_is_refused_where_the_file_is_not_the_expected_one() {
+        let (temp, dir) = workspace();
+        let file = path("f");
+        let write = |expected| dir.write(&file, b"x", expecting(expected));
+        let is_refused = |expected| matches!(write(expected), Err(FileError::Changed));
+        assert!(is_refused(Expected::Something));
+        assert!(is_refused(Expected::OneOf(vec!["1".to_owned()])));
+        let first = write(Expected::Nothing).unwrap().etag();
+        assert!(is_refused(Expected::Nothing));
+        assert!(is_refused(Expected::NoneOf(vec![first.clone()])));
+        let second = write(Expected::OneOf(vec![first.clone()])).unwrap().etag();
+        assert_ne!(first, second);
+        assert!(is_refused(Expected::OneOf(vec![first])));
+        write(Expected::Something).unwrap();
+        // What comes in between is noticed too.
+        let tag = dir.stat(&file).unwrap().etag();
+        let mut draft = dir
+            .draft(&file, expecting(Expected::OneOf(vec![tag])))
+            .unwrap();
+        draft.append(b"late").unwrap();
+        std::fs::write(temp.path().join("f"), "sooner").unwrap();
+        assert!(matches!(draft.commit(), Err(FileError::Changed)));
+        let draft = dir.draft(&path("g"), expecting(Expected::Nothing)).unwrap();
+        std::fs::write(temp.path().join("g"), "sooner").unwrap();
+        assert!(matches!(draft.commit(), Err(FileError::Changed)));
+        assert_eq!(names(&dir), ["f", "g"]);
+        assert_eq!(std::fs::read(temp.path().join("f")).unwrap(), b"sooner");
+    }
+
+    #[test]
+    fn a_draft_that_is_too_large_or_given_up_leaves_nothing() {
+        let (temp, dir) = workspace();
+        std::fs::write(temp.path().join("f"), "old").unwrap();
+        let mut draft = dir
+            .draft(
+                &path("f"),
+                Replacing {
+                    bytes_max: 10,
+                    ..how()
+                },
+            )
+            .unwrap();
+        draft.append(b"0123456789").unwrap();
+        let error = draft.append(b"x").unwrap_err();
+        assert!(matches!(
+            error,
+            FileError::TooLarge {
+                bytes: 11,
+                limit: 10
+            }
+        ));
+        assert_eq!(names(&dir), ["f"], "it has no name");
+        drop(draft);
+        assert_eq!(std::fs::read(temp.path().join("f")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_draft_with_a_name_works_like_one_without() {
+        let (temp, dir) = workspace();
+        let with_name = |asked: &str| {
+            let mut draft = dir.draft(&path(asked), how()).unwrap();
+            let (file, aside) = named(&draft.parent).unwrap();
+            (draft.file, draft.aside) = (file, Some(aside));
+            draft.append(b"new").unwrap();
+            draft
+        };
+        drop(with_name("f"));
+        assert!(names(&dir).is_empty());
+        with_name("f").commit().unwrap();
+        assert_eq!(names(&dir), ["f"]);
+        assert_eq!(owned(&temp.path().join("f")), (1234, 5678, 0o644));
+    }
+
+    #[test]
+    fn a_file_in_a_directory_that_was_moved_is_told() {
+        let (temp, dir) = workspace();
+        let draft = dir.draft(&path("a/f"), how()).unwrap();
+        std::fs::rename(temp.path().join("a"), temp.path().join("b")).unwrap();
+        std::fs::create_dir(temp.path().join("a")).unwrap();
+        assert!(matches!(draft.commit(), Err(FileError::Moved)));
+        assert!(temp.path().join("b/f").exists());
+        let draft = dir.draft(&path("a/f"), how()).unwrap();
+        std::fs::remove_dir(temp.path().join("a")).unwrap();
+        assert!(matches!(draft.commit(), Err(FileError::Moved)));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_the_old_content_and_nothing_else() {
+        let (temp, _) = workspace();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+            .arg(temp.path())
+            .status();
+        if !mount.is_ok_and(|status| status.success()) {
+            // Only root can mount; the law is then checked where root runs the tests.
+            return;
+        }
+        let root = rustix::fs::open(temp.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let dir = Dir::held(root);
+        dir.write(&path("f"), b"old", how()).unwrap();
+        let error = dir.write(&path("f"), &vec![0; 1 << 18], how());
+        let kept = std::fs::read(temp.path().join("f"));
+        let left = names(&dir);
+        drop(dir);
+        assert!(
+            Command::new("umount")
+                .arg(temp.path())
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert!(matches!(error, Err(FileError::NoSpace)), "{error:?}");
+        assert_eq!(kept.unwrap(), b"old");
+        assert_eq!(left, ["f"]);
+    }
 }
