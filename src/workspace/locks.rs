@@ -24,8 +24,8 @@ pub(super) struct Turn {
 /// Waits for the turn at the file `name` in the directory of that device and inode.
 pub(super) fn wait(directory: (u64, u64), name: &[u8]) -> Turn {
     let hash = STATE.hash_one((directory, name));
-    let nth = usize::try_from(hash % 256).unwrap_or(0);
-    let lock = LOCKS.get(nth).expect("there are 256 locks");
+    let nth = usize::try_from(hash >> 32).unwrap_or(0) % LOCKS_MAX;
+    let lock = LOCKS.get(nth).expect("it is less than how many there are");
     Turn {
         _guard: lock.lock().unwrap_or_else(PoisonError::into_inner),
     }
