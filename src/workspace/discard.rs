@@ -1,6 +1,9 @@
 //! Removes a whole tree from a workspace while its sandbox may be at work in it.
 //!
-//! It is set aside outside of what the sandbox sees, by one rename, and emptied there.
+//! It is set aside outside of what the sandbox sees, by one rename, and emptied there. A
+//! process that is at work in the tree goes with it, and gets no further: the kernel lets
+//! nobody climb out of a directory that has left its mount (Linux 4.3 or later, which is
+//! older than what the openings here need).
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;

@@ -205,10 +205,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "nobody owns /proc but the kernel"
-    )]
     fn a_file_that_says_it_is_empty_is_read_all_the_same() {
         let opened = opened(File::open("/proc/self/status").unwrap());
         assert_eq!(opened.meta.size, 0);

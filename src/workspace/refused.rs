@@ -118,7 +118,9 @@ impl From<io::Error> for FileError {
 }
 
 impl FileError {
-    /// Returns whether the sandbox's own view could serve what this one refuses.
+    /// Returns whether the sandbox itself could do what is refused here.
+    ///
+    /// A file that is too large for one reading is among them, as native routes have it.
     pub fn is_for_the_sandbox(&self) -> bool {
         match self {
             Self::Link { .. }
