@@ -16,18 +16,43 @@ mod remove;
 mod root;
 mod sidecar;
 
+#[cfg(test)]
+mod attacks;
+mod beneath;
+mod discard;
+mod edit;
+mod lines;
+mod locks;
+mod path;
+mod read;
+mod refused;
+mod text;
+mod write;
+
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::id::{Nonce, SessionId};
+pub use beneath::{
+    Dir, Entry, Extent, Kind, Listing, Meta, Named, Opened, Owner, Unsupported, probe,
+};
+pub use edit::{Change, Edited, Times, replaced};
+pub use lines::{Behind, Bounds, Slice, Window};
+pub use path::{
+    NAME_BYTES_MAX, NotAPath, PATH_BYTES_MAX, Place, RelPath, WireName, has_dot, is_absolute,
+};
+pub use read::{CHUNK_BYTES_MAX, Chunks};
+pub use refused::FileError;
 use root::Root;
 pub use root::{ROOT_MARK, ROOT_NOTE, Strange, is_noted};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
+pub use text::{Decoding, Family, Sample};
+pub use write::{Draft, Expected, Replacing, Survives};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";
@@ -94,6 +119,16 @@ impl Workspaces {
             Ok(stat) => Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
             Err(error) => Err(fault("look at the workspace", &self.mounted(id))(error)),
+        }
+    }
+
+    /// Opens a session's workspace, for its files; nothing where it has none.
+    pub fn enter(&self, id: &SessionId) -> Result<Option<Dir>, WorkspaceError> {
+        let path = format!("{id}/{MOUNTED}");
+        match Dir::enter(self.0.dir()?.as_fd(), &path) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(fault("open the workspace", &self.mounted(id))(error)),
         }
     }
 
