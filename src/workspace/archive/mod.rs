@@ -1,0 +1,1 @@
+//! Packs a workspace into an archive, and unpacks one.
