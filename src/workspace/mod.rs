@@ -18,13 +18,24 @@ mod root;
 pub mod search;
 mod sidecar;
 
+mod beneath;
+mod path;
+mod refused;
+
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::id::{Nonce, SessionId};
+pub use beneath::{
+    Dir, Entry, Extent, Kind, Listing, Meta, Named, Opened, Owner, Unsupported, probe,
+};
+pub use path::{
+    NAME_BYTES_MAX, NotAPath, PATH_BYTES_MAX, Place, RelPath, WireName, has_dot, is_absolute,
+};
+pub use refused::FileError;
 use root::Root;
 pub use root::{ROOT_MARK, ROOT_NOTE, Strange, is_noted};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
@@ -96,6 +107,16 @@ impl Workspaces {
             Ok(stat) => Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
             Err(error) => Err(fault("look at the workspace", &self.mounted(id))(error)),
+        }
+    }
+
+    /// Opens a session's workspace, for its files; nothing where it has none.
+    pub fn enter(&self, id: &SessionId) -> Result<Option<Dir>, WorkspaceError> {
+        let path = format!("{id}/{MOUNTED}");
+        match Dir::enter(self.0.dir()?.as_fd(), &path) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(fault("open the workspace", &self.mounted(id))(error)),
         }
     }
 

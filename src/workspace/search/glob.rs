@@ -1,12 +1,11 @@
 //! Finds the files whose paths fit a pattern.
 
-use rustix::fs::FileType;
-
 use super::patience::{Cut, Patience, Reach};
 use super::pattern::Pattern;
 use super::skipped::Skipped;
 use super::start::{SearchError, Start};
 use super::walk::Walk;
+use crate::workspace::Kind;
 
 /// What a search for files may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub fn glob(
     bounds: &GlobBounds,
     patience: &Patience,
 ) -> Result<Globbed, SearchError> {
-    let mut walk = Walk::begin(start.directory()?, bounds.reach).map_err(SearchError::Start)?;
+    let mut walk = Walk::begin(&start.directory()?, bounds.reach).map_err(SearchError::Start)?;
     let mut paths = Vec::new();
     let mut bytes = 0_usize;
     loop {
@@ -52,7 +51,7 @@ pub fn glob(
                 break;
             }
         };
-        if kind != FileType::RegularFile || !pattern.fits(walk.path()) {
+        if kind != Kind::File || !pattern.fits(walk.path()) {
             continue;
         }
         bytes = bytes.saturating_add(walk.path().len());

@@ -1,6 +1,8 @@
 //! Tells what a walk had to leave out, and why.
 
-use rustix::io::Errno;
+use std::io;
+
+use crate::workspace::FileError;
 
 /// So many left-out paths are listed; the rest is counted.
 pub const SKIPPED_MAX: usize = 100;
@@ -43,20 +45,38 @@ pub enum Why {
     /// It is a socket, a pipe or a device.
     #[error("it is a special file")]
     Special,
+    /// Its name, or a link's target, has no place in the archive.
+    #[error("its name is too long")]
+    LongName,
     /// The system could not read it.
     #[error("it cannot be read: {0}")]
-    Unreadable(Errno),
+    Unreadable(io::ErrorKind),
 }
 
-impl From<Errno> for Why {
-    fn from(error: Errno) -> Self {
+impl From<FileError> for Why {
+    fn from(error: FileError) -> Self {
         match error {
-            Errno::ACCESS | Errno::PERM => Self::Denied,
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::NXIO => {
-                Self::Changed
-            }
-            Errno::XDEV => Self::Elsewhere,
-            other => Self::Unreadable(other),
+            FileError::Permission => Self::Denied,
+            FileError::NotFound
+            | FileError::IsDirectory
+            | FileError::NotDirectory
+            | FileError::Link { .. }
+            | FileError::Changed
+            | FileError::Moved
+            | FileError::Busy
+            | FileError::Exists
+            | FileError::NotEmpty => Self::Changed,
+            FileError::Outside => Self::Elsewhere,
+            FileError::Special { .. } => Self::Special,
+            FileError::NameTooLong => Self::LongName,
+            FileError::NoSpace => Self::Unreadable(io::ErrorKind::StorageFull),
+            FileError::Io(error) => Self::Unreadable(error.kind()),
+            // These are of reading and writing texts, which no walk does.
+            FileError::TooLarge { .. }
+            | FileError::Binary
+            | FileError::NoMatch
+            | FileError::ManyMatches { .. }
+            | FileError::Encoding { .. } => Self::Unreadable(io::ErrorKind::Other),
         }
     }
 }

@@ -1,19 +1,15 @@
 //! Says where a search begins, and how the paths that it finds are spelled.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-
-use rustix::io::Errno;
-
-use super::descent;
 use super::patience::{Cut, Stop};
+use crate::workspace::{Dir, FileError, RelPath};
 
-/// Where a search begins: a path below a workspace's directory.
+/// Where a search begins: at a path below a workspace's directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// The directory that the search stays in.
-    pub root: BorrowedFd<'a>,
-    /// A path below it, without `.` and `..`; empty for the directory itself.
-    pub path: &'a [u8],
+    pub dir: &'a Dir,
+    /// The path below it.
+    pub path: &'a RelPath,
 }
 
 /// Why a search gives no answer.
@@ -21,8 +17,8 @@ pub struct Start<'a> {
 pub enum SearchError {
     /// There is nothing that can be searched where it should begin.
     #[error("open the start of the search")]
-    Start(#[source] Errno),
-    /// The regular expression is none.
+    Start(#[source] FileError),
+    /// The regular expression is none, or too large.
     #[error("read the pattern: {0}")]
     Expression(String),
     /// The caller has gone.
@@ -31,16 +27,6 @@ pub enum SearchError {
 }
 
 impl SearchError {
-    /// Returns whether the start of the search does not exist.
-    pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Start(Errno::NOENT | Errno::NOTDIR))
-    }
-
-    /// Returns whether a link lies on the way to the start of the search.
-    pub fn is_link(&self) -> bool {
-        matches!(self, Self::Start(Errno::LOOP | Errno::XDEV))
-    }
-
     /// A search that is late answers with what it has; one without a caller does not.
     pub(super) fn unless_late(stop: Stop) -> Result<Cut, Self> {
         match stop {
@@ -50,14 +36,9 @@ impl SearchError {
     }
 }
 
-impl<'a> Start<'a> {
-    /// Begins at the workspace's directory itself.
-    pub fn at(root: BorrowedFd<'a>) -> Self {
-        Self { root, path: b"" }
-    }
-
-    pub(super) fn directory(&self) -> Result<OwnedFd, SearchError> {
-        descent::open_directory(self.root, self.path).map_err(SearchError::Start)
+impl Start<'_> {
+    pub(super) fn directory(&self) -> Result<Dir, SearchError> {
+        self.dir.open_dir(self.path).map_err(SearchError::Start)
     }
 }
 

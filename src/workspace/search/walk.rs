@@ -11,15 +11,14 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, RawDir, Stat};
+use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
-use super::descent::{self, Identity};
+use super::descent;
 use super::patience::{Cut, DEPTH_MAX, Patience, Reach, Stop};
 use super::skipped::{Skipped, Why};
+use crate::workspace::{Dir, FileError, Kind, Meta, Opened};
 
 /// So many directories on the way down are held open.
 const OPEN_MAX: usize = 32;
@@ -35,7 +34,7 @@ const CHECK_EVERY: usize = 64;
 /// A walk under way. Between two calls it holds only descriptors and names.
 #[derive(Debug)]
 pub(in crate::workspace) struct Walk {
-    top: OwnedFd,
+    top: Dir,
     frames: Vec<Frame>,
     n_open: usize,
     /// The path of the present entry, below the start.
@@ -63,8 +62,8 @@ enum Turn {
 
 #[derive(Debug)]
 struct Frame {
-    dir: Option<OwnedFd>,
-    identity: Identity,
+    dir: Option<Dir>,
+    identity: (u64, u64),
     path_len: usize,
     entries: VecDeque<Entry>,
 }
@@ -73,7 +72,7 @@ struct Frame {
 #[derive(Debug)]
 pub(in crate::workspace) struct Entry {
     pub(in crate::workspace) name: Box<[u8]>,
-    pub(in crate::workspace) kind: FileType,
+    pub(in crate::workspace) kind: Kind,
 }
 
 impl Entry {
@@ -84,14 +83,22 @@ impl Entry {
 
 impl Walk {
     /// Begins a walk of what lies in `dir`.
-    pub(in crate::workspace) fn begin(dir: OwnedFd, reach: Reach) -> Result<Self, Errno> {
-        let identity = Identity::held(&dir)?;
-        let mut walk = Self {
-            top: dir,
-            frames: Vec::new(),
-            n_open: 0,
+    pub(in crate::workspace) fn begin(dir: &Dir, reach: Reach) -> Result<Self, FileError> {
+        // Opened anew: a descriptor that is shared has one place in the listing.
+        let first = dir.reopened()?;
+        let start = Frame {
+            identity: first.meta()?.identity,
+            dir: Some(first),
+            path_len: 0,
+            entries: VecDeque::new(),
+        };
+        Ok(Self {
+            top: dir.clone(),
+            frames: vec![start],
+            n_open: 1,
             path: Vec::new(),
-            turn: Turn::Onward,
+            // The start is listed at the first step, which has a patience.
+            turn: Turn::Down,
             reach: Reach {
                 depth: reach.depth.min(DEPTH_MAX),
                 entries: reach.entries,
@@ -102,25 +109,14 @@ impl Walk {
             buffer: Vec::with_capacity(BUFFER_BYTES),
             skipped: Skipped::default(),
             cut: None,
-        };
-        let first = descent::open_directory(walk.top.as_fd(), b"")?;
-        // The first listing waits for a patience: an empty frame that is filled by `next`.
-        walk.frames.push(Frame {
-            dir: Some(first),
-            identity,
-            path_len: 0,
-            entries: VecDeque::new(),
-        });
-        walk.n_open = 1;
-        walk.turn = Turn::Down;
-        Ok(walk)
+        })
     }
 
     /// Goes to the next entry and returns its kind, or nothing at the end.
     pub(in crate::workspace) fn next(
         &mut self,
         patience: &Patience,
-    ) -> Result<Option<FileType>, Stop> {
+    ) -> Result<Option<Kind>, Stop> {
         if self.turn == Turn::Down {
             self.turn = Turn::Onward;
             self.go_down(patience)?;
@@ -144,7 +140,7 @@ impl Walk {
             if self.n_seen.is_multiple_of(CHECK_EVERY) {
                 patience.check()?;
             }
-            if entry.kind == FileType::Directory {
+            if entry.kind == Kind::Dir {
                 self.turn = Turn::Down;
             }
             return Ok(Some(entry.kind));
@@ -169,24 +165,22 @@ impl Walk {
     }
 
     /// Opens the present entry, provided that it is a regular file.
-    pub(in crate::workspace) fn open(&mut self) -> Result<(File, Stat), Errno> {
-        self.hold_directory()?;
-        let (dir, name) = self.place()?;
-        descent::open_regular(dir, name)
+    pub(in crate::workspace) fn open(&mut self) -> Result<Opened, Why> {
+        let dir = self.hold_directory()?.clone();
+        Ok(dir.open_file(&descent::named(self.name())?)?)
     }
 
-    /// Returns the status of the present entry.
-    pub(in crate::workspace) fn status(&mut self) -> Result<Stat, Errno> {
-        self.hold_directory()?;
-        let (dir, name) = self.place()?;
-        descent::status(dir, name)
+    /// Returns what is known of the present entry.
+    pub(in crate::workspace) fn meta(&mut self) -> Result<Meta, Why> {
+        let dir = self.hold_directory()?.clone();
+        Ok(dir.stat(&descent::named(self.name())?)?)
     }
 
     /// Returns the target of the present entry, a link.
-    pub(in crate::workspace) fn target(&mut self) -> Result<Vec<u8>, Errno> {
-        self.hold_directory()?;
-        let (dir, name) = self.place()?;
-        rustix::fs::readlinkat(dir, name, Vec::new()).map(std::ffi::CString::into_bytes)
+    pub(in crate::workspace) fn target(&mut self) -> Result<Vec<u8>, Why> {
+        let dir = self.hold_directory()?.clone();
+        let target = rustix::fs::readlinkat(dir.fd(), self.name(), Vec::new());
+        Ok(target.map_err(FileError::from)?.into_bytes())
     }
 
     /// Notes that the present entry is left out.
@@ -199,26 +193,22 @@ impl Walk {
         self.cut.get_or_insert(cut);
     }
 
-    fn place(&self) -> Result<(BorrowedFd<'_>, &[u8]), Errno> {
-        let frame = self.frames.last().ok_or(Errno::BADF)?;
-        let dir = frame.dir.as_ref().ok_or(Errno::BADF)?;
-        Ok((dir.as_fd(), self.name()))
-    }
-
-    /// Opens the directory of the present entry again where it was closed.
-    fn hold_directory(&mut self) -> Result<(), Errno> {
-        let frame = self.frames.last_mut().ok_or(Errno::BADF)?;
-        if frame.dir.is_some() {
-            return Ok(());
-        }
-        let path = self.path.get(..frame.path_len).unwrap_or_default();
-        let dir = descent::open_directory(self.top.as_fd(), path)?;
-        if Identity::held(&dir)? != frame.identity {
-            return Err(Errno::STALE);
-        }
-        frame.dir = Some(dir);
-        self.n_open += 1;
-        Ok(())
+    /// Returns the directory of the present entry, opened again where it was closed.
+    fn hold_directory(&mut self) -> Result<&Dir, Why> {
+        let frame = self.frames.last_mut().ok_or(Why::Changed)?;
+        let dir = match frame.dir.take() {
+            Some(dir) => dir,
+            None => {
+                let path = self.path.get(..frame.path_len).unwrap_or_default();
+                let dir = descent::descend(&self.top, path)?;
+                if dir.meta()?.identity != frame.identity {
+                    return Err(Why::Changed);
+                }
+                self.n_open += 1;
+                dir
+            }
+        };
+        Ok(frame.dir.insert(dir))
     }
 
     /// Lists the present directory, whose names come next.
@@ -229,18 +219,18 @@ impl Walk {
             self.note_cut(Cut::Depth);
             return Ok(());
         }
-        if !is_start && let Err(error) = self.enter() {
-            self.skip(error.into());
+        if !is_start && let Err(why) = self.enter() {
+            self.skip(why);
             return Ok(());
         }
         self.list(patience)
     }
 
-    fn enter(&mut self) -> Result<(), Errno> {
-        self.hold_directory()?;
-        let (above, name) = self.place()?;
-        let dir = descent::open_directory(above, name)?;
-        let identity = Identity::held(&dir)?;
+    fn enter(&mut self) -> Result<(), Why> {
+        let above = self.hold_directory()?.clone();
+        let dir = above.open_dir(&descent::named(self.name())?)?;
+        let identity = dir.meta()?.identity;
+        drop(above);
         if let Some(frame) = self.frames.last_mut()
             && frame.entries.is_empty()
         {
@@ -272,7 +262,7 @@ impl Walk {
             entries: self.reach.entries.saturating_sub(self.n_listed),
             bytes: WAITING_BYTES_MAX.saturating_sub(self.waiting_bytes),
         };
-        let mut listing = list(dir.as_fd(), &mut self.buffer, room, patience)?;
+        let mut listing = list(dir, &mut self.buffer, room, patience)?;
         listing.entries.sort_unstable_by(by_path);
         self.n_listed += listing.entries.len();
         self.waiting_bytes += listing.bytes;
@@ -280,7 +270,7 @@ impl Walk {
             self.note_cut(Cut::Entries);
         }
         if let Some(error) = listing.failure {
-            self.skip(error.into());
+            self.skip(FileError::from(error).into());
         }
         if let Some(frame) = self.frames.last_mut() {
             frame.entries = listing.entries.into();
@@ -308,7 +298,7 @@ pub(in crate::workspace) struct Listing {
 
 /// Lists a directory that has just been opened.
 pub(in crate::workspace) fn list(
-    dir: BorrowedFd<'_>,
+    dir: &Dir,
     buffer: &mut Vec<u8>,
     room: Room,
     patience: &Patience,
@@ -316,7 +306,7 @@ pub(in crate::workspace) fn list(
     let mut listing = Listing::default();
     buffer.clear();
     buffer.reserve(BUFFER_BYTES);
-    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    let mut entries = RawDir::new(dir.fd(), buffer.spare_capacity_mut());
     let mut n_read = 0_usize;
     while let Some(entry) = entries.next() {
         n_read += 1;
@@ -335,12 +325,15 @@ pub(in crate::workspace) fn list(
             continue;
         }
         let kind = match entry.file_type() {
-            FileType::Unknown => match descent::status(dir, name) {
-                Ok(stat) => descent::kind(&stat),
-                // It went before it was looked at.
-                Err(_) => continue,
-            },
-            kind => kind,
+            FileType::Unknown => {
+                let meta = descent::named(name).and_then(|path| Ok(dir.stat(&path)?));
+                match meta {
+                    Ok(meta) => meta.kind,
+                    // It went before it was looked at.
+                    Err(_) => continue,
+                }
+            }
+            known => Kind::of(known),
         };
         let entry = Entry {
             name: name.into(),
@@ -360,7 +353,7 @@ pub(in crate::workspace) fn list(
 /// Orders names as their paths are ordered: a directory's goes on with a slash.
 fn by_path(left: &Entry, right: &Entry) -> Ordering {
     fn tail(entry: &Entry) -> &'static [u8] {
-        if entry.kind == FileType::Directory {
+        if entry.kind == Kind::Dir {
             b"/"
         } else {
             b""

@@ -1,15 +1,15 @@
 //! Laws of finding files.
 
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use super::{as_nobody, plant, root, told};
+use super::{TOP, as_nobody, clear, plant, plant_deep, root, told};
 use crate::workspace::search::patience::testing;
 use crate::workspace::search::{
     Cut, GlobBounds, Globbed, Pattern, Reach, SearchError, Start, Why, glob,
 };
+use crate::workspace::{FileError, RelPath};
 
 const WIDE: GlobBounds = GlobBounds {
     reach: testing::FAR,
@@ -20,7 +20,7 @@ const WIDE: GlobBounds = GlobBounds {
 fn find(dir: &Path, pattern: &str, bounds: &GlobBounds) -> Globbed {
     let root = root(dir);
     let pattern = Pattern::parse(pattern).unwrap();
-    glob(Start::at(root.as_fd()), &pattern, bounds, &testing::long()).unwrap()
+    glob(Start { dir: &root, path: TOP }, &pattern, bounds, &testing::long()).unwrap()
 }
 
 fn tree() -> tempfile::TempDir {
@@ -62,10 +62,8 @@ fn a_pattern_with_a_slash_begins_at_the_start() {
     assert_eq!(paths("src/**/*.py"), [b"src/deep/er/h.py"]);
     assert_eq!(paths("deep/**"), Vec::<Vec<u8>>::new());
     let root = root(dir.path());
-    let start = Start {
-        root: root.as_fd(),
-        path: b"src/deep",
-    };
+    let deep = RelPath::parse(b"src/deep").unwrap();
+    let start = Start { dir: &root, path: &deep };
     let pattern = Pattern::parse("er/*").unwrap();
     let found = glob(start, &pattern, &WIDE, &testing::long()).unwrap();
     assert_eq!(found.paths, [b"er/h.py"]);
@@ -105,7 +103,7 @@ fn a_search_that_is_late_answers_and_one_without_a_caller_does_not() {
     let dir = tree();
     let root = root(dir.path());
     let pattern = Pattern::parse("*").unwrap();
-    let start = Start::at(root.as_fd());
+    let start = Start { dir: &root, path: TOP };
     let late = glob(start, &pattern, &WIDE, &testing::none()).unwrap();
     assert_eq!((late.paths.len(), late.cut), (0, Some(Cut::Late)));
     let gone = glob(start, &pattern, &WIDE, &testing::cancelled()).unwrap_err();
@@ -117,17 +115,19 @@ fn a_start_that_is_missing_a_file_a_link_or_outside_is_told_apart() {
     let dir = tree();
     let root = root(dir.path());
     let pattern = Pattern::parse("*").unwrap();
-    let refused = |path: &[u8]| {
-        let start = Start { root: root.as_fd(), path };
-        let error = glob(start, &pattern, &WIDE, &testing::long()).unwrap_err();
-        (error.is_missing(), error.is_link())
+    let refused = |path: &str| {
+        let path = RelPath::parse(path.as_bytes()).unwrap();
+        let start = Start { dir: &root, path: &path };
+        match glob(start, &pattern, &WIDE, &testing::long()) {
+            Err(SearchError::Start(error)) => error,
+            other => panic!("{other:?}"),
+        }
     };
-    assert_eq!(refused(b"no"), (true, false));
-    assert_eq!(refused(b"a.py"), (true, false));
-    assert_eq!(refused(b"out"), (false, true));
-    assert_eq!(refused(b"src/up"), (false, true));
-    assert_eq!(refused(b"../.."), (false, true));
-    assert_eq!(refused(b"/etc"), (false, true));
+    assert!(matches!(refused("no"), FileError::NotFound));
+    assert!(matches!(refused("a.py"), FileError::NotDirectory));
+    assert!(matches!(refused("out"), FileError::Link { .. }));
+    assert!(matches!(refused("src/up"), FileError::Link { .. }));
+    assert!(matches!(refused("src/up/a"), FileError::Link { .. }));
 }
 
 #[test]
@@ -151,28 +151,10 @@ fn one_unreadable_directory_is_told_and_the_rest_is_found() {
 #[test]
 fn a_tree_a_thousand_deep_is_walked_with_few_descriptors() {
     let dir = tempfile::tempdir().unwrap();
-    let mut parent = root(dir.path());
-    let mut path = Vec::new();
-    for depth in 0..1_000 {
-        for name in ["a-before", "z-after"] {
-            let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
-            let mode = rustix::fs::Mode::from_raw_mode(0o644);
-            rustix::fs::openat(&parent, name, flags, mode).unwrap();
-        }
-        let name = format!("m{depth}");
-        rustix::fs::mkdirat(&parent, &name, rustix::fs::Mode::RWXU).unwrap();
-        parent = rustix::fs::openat(
-            &parent,
-            &name,
-            rustix::fs::OFlags::DIRECTORY,
-            rustix::fs::Mode::empty(),
-        )
-        .unwrap();
-        path.push(name);
-    }
+    plant_deep(dir.path(), 1_000);
     let found = find(dir.path(), "?-*", &WIDE);
     assert_eq!((found.paths.len(), found.cut), (2_000, None));
     assert!(found.skipped.is_empty(), "{:?}", found.skipped);
     assert!(found.paths.is_sorted());
-    crate::workspace::remove::empty(&root(dir.path())).unwrap();
+    clear(dir.path());
 }
