@@ -7,16 +7,24 @@
 
 pub(super) mod descent;
 mod glob;
+mod grep;
 pub(super) mod patience;
 mod pattern;
 pub(super) mod skipped;
 mod start;
+mod tree;
+mod usage;
 pub(super) mod walk;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use glob::{GlobBounds, Globbed, glob};
+pub use grep::{
+    EXPRESSION_BYTES_MAX, Expression, GrepBounds, Grepped, Hidden, Hit, Query, grep,
+};
 pub use patience::{Cut, DEPTH_MAX, Patience, Reach, Stop};
 pub use pattern::{ALTERNATIVES_MAX, BRACE_DEPTH_MAX, PATTERN_BYTES_MAX, Pattern, PatternError};
 pub use skipped::{Left, SKIPPED_MAX, SKIPPED_PATH_BYTES_MAX, Skipped, Why};
 pub use start::{SearchError, Start, is_work_directory, spell};
+pub use tree::{Leaf, Tree, TreeBounds, tree};
+pub use usage::{Measuring, Progress, Usage, usage};

@@ -45,6 +45,12 @@ pub enum Why {
     /// It is a socket, a pipe or a device.
     #[error("it is a special file")]
     Special,
+    /// It was packed, but became shorter meanwhile: zeros stand for the rest.
+    #[error("it became shorter while it was read, and was filled up with zeros")]
+    Shrank,
+    /// It was packed, but grew meanwhile: what came later is missing.
+    #[error("it grew while it was read, and was cut off at its former size")]
+    Grew,
     /// Its name, or a link's target, has no place in the archive.
     #[error("its name is too long")]
     LongName,

@@ -261,6 +261,7 @@ impl Walk {
         let room = Room {
             entries: self.reach.entries.saturating_sub(self.n_listed),
             bytes: WAITING_BYTES_MAX.saturating_sub(self.waiting_bytes),
+            links: Links::Taken,
         };
         let mut listing = list(dir, &mut self.buffer, room, patience)?;
         listing.entries.sort_unstable_by(by_path);
@@ -284,6 +285,14 @@ impl Walk {
 pub(in crate::workspace) struct Room {
     pub(in crate::workspace) entries: usize,
     pub(in crate::workspace) bytes: usize,
+    pub(in crate::workspace) links: Links,
+}
+
+/// Whether links are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::workspace) enum Links {
+    Taken,
+    LeftOut,
 }
 
 /// What a directory holds, as far as there was room.
@@ -335,6 +344,9 @@ pub(in crate::workspace) fn list(
             }
             known => Kind::of(known),
         };
+        if kind == Kind::Link && room.links == Links::LeftOut {
+            continue;
+        }
         let entry = Entry {
             name: name.into(),
             kind,

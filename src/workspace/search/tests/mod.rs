@@ -1,6 +1,10 @@
 //! Searches held against the system's own tools, in real directories.
 
 mod glob;
+mod grep;
+mod races;
+mod tree;
+mod usage;
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
