@@ -59,8 +59,8 @@ pub struct Imported {
 
 /// Unpacks an archive into an empty directory.
 ///
-/// What follows the end of a plain archive is not read. After an error the directory has
-/// a part of the archive in it.
+/// The source is read to its end, also beyond the archive's. After an error the directory
+/// has a part of the archive in it.
 pub fn import<R: Read>(
     source: R,
     format: Format,
@@ -75,7 +75,7 @@ pub fn import<R: Read>(
     let sent = Cell::new(0);
     let source = BufReader::new(Sent {
         source,
-        sent: &sent,
+        n_bytes: &sent,
         limit: bounds.sent_bytes,
         patience,
     });
@@ -103,13 +103,15 @@ pub fn import<R: Read>(
         patience.check().map_err(ImportError::Stopped)?;
         unpacking.unpack(&member, &mut members)?;
     }
+    // What follows says nothing, but is received, and held against its checksum.
+    members.drain()?;
     unpacking.finish()
 }
 
 /// Counts what is sent.
 struct Sent<'a, R> {
     source: R,
-    sent: &'a Cell<u64>,
+    n_bytes: &'a Cell<u64>,
     limit: u64,
     patience: &'a Patience,
 }
@@ -120,8 +122,8 @@ impl<R: Read> Read for Sent<'_, R> {
             return Err(io::Error::other(ImportError::Stopped(stop)));
         }
         let n_read = self.source.read(buffer)?;
-        let sent = self.sent.get().saturating_add(count(n_read));
-        self.sent.set(sent);
+        let sent = self.n_bytes.get().saturating_add(count(n_read));
+        self.n_bytes.set(sent);
         too_much(sent, Limit::SentBytes, self.limit)?;
         Ok(n_read)
     }
@@ -229,11 +231,8 @@ impl Unpacking<'_> {
         let failed = refused(&member.path);
         let (dir, name) = self.place(path, member)?;
         let create = || {
-            let flags = OFlags::WRONLY
-                | OFlags::CREATE
-                | OFlags::EXCL
-                | OFlags::NOFOLLOW
-                | OFlags::CLOEXEC;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             rustix::fs::openat(dir.fd(), name.as_bytes(), flags, Mode::RUSR | Mode::WUSR)
         };
         let made: OwnedFd = match create() {
@@ -282,6 +281,8 @@ impl Unpacking<'_> {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(dir.fd(), name.as_bytes(), uid, gid, flags).map_err(&failed)?;
         }
+        let (times, flags) = (times(member.modified_secs), AtFlags::SYMLINK_NOFOLLOW);
+        rustix::fs::utimensat(dir.fd(), name.as_bytes(), &times, flags).map_err(&failed)?;
         self.imported.links += 1;
         Ok(())
     }

@@ -85,8 +85,12 @@ impl<R: Read> Members<R> {
                 .entry_size()
                 .map_err(|_| ImportError::Damaged("a size"))?;
             match header.entry_type() {
-                EntryType::GNULongName => notes.long_name = Some(self.name(&mut notes.bytes, size)?),
-                EntryType::GNULongLink => notes.long_link = Some(self.name(&mut notes.bytes, size)?),
+                EntryType::GNULongName => {
+                    notes.long_name = Some(self.name(&mut notes.bytes, size)?)
+                }
+                EntryType::GNULongLink => {
+                    notes.long_link = Some(self.name(&mut notes.bytes, size)?)
+                }
                 EntryType::XHeader => {
                     let data = self.note(&mut notes.bytes, size)?;
                     notes.pax = pax(&data)?;
@@ -126,6 +130,13 @@ impl<R: Read> Members<R> {
         Ok(n_read)
     }
 
+    /// Reads what follows the last member, to no end.
+    pub(super) fn drain(&mut self) -> Result<(), ImportError> {
+        std::io::copy(&mut self.source, &mut std::io::sink())
+            .map(drop)
+            .map_err(ImportError::of)
+    }
+
     fn member(
         &mut self,
         kind: EntryType,
@@ -159,14 +170,21 @@ impl<R: Read> Members<R> {
                     "it has files with holes: pack it without --sparse",
                 ));
             }
-            _ => return Err(ImportError::Unsupported("it has members of an unknown kind")),
+            _ => {
+                return Err(ImportError::Unsupported(
+                    "it has members of an unknown kind",
+                ));
+            }
         };
         if size != 0 && kind != MemberKind::File {
             return Err(ImportError::Unsupported(
                 "a member that is no file has content",
             ));
         }
-        let header_time = header.mtime().ok().and_then(|secs| i64::try_from(secs).ok());
+        let header_time = header
+            .mtime()
+            .ok()
+            .and_then(|secs| i64::try_from(secs).ok());
         Ok(Member {
             path,
             kind,
@@ -317,8 +335,19 @@ mod tests {
         .concat();
         let read = pax(&data).unwrap();
         assert_eq!(read.path.as_deref(), Some(&b"a\nb=c d"[..]));
-        assert_eq!((read.size, read.modified_secs), (Some(12_345_678_901), Some(1_700_000_000)));
-        for broken in ["x", "5", "99 a=b\n", "0 a=b\n", "6 a=bc", "7 abcd\n", "18446744073709551615 a=b\n"] {
+        assert_eq!(
+            (read.size, read.modified_secs),
+            (Some(12_345_678_901), Some(1_700_000_000))
+        );
+        for broken in [
+            "x",
+            "5",
+            "99 a=b\n",
+            "0 a=b\n",
+            "6 a=bc",
+            "7 abcd\n",
+            "18446744073709551615 a=b\n",
+        ] {
             assert!(pax(broken.as_bytes()).is_err(), "{broken:?}");
         }
         assert!(pax(&record("GNU.sparse.major", "1")).is_err());

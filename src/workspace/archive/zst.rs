@@ -44,7 +44,10 @@ impl<R: Read> Read for Packer<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.frame.len() <= self.n_taken && !self.has_ended {
             let mut chunk = Vec::new();
-            self.source.by_ref().take(CHUNK_BYTES).read_to_end(&mut chunk)?;
+            self.source
+                .by_ref()
+                .take(CHUNK_BYTES)
+                .read_to_end(&mut chunk)?;
             self.has_ended = chunk.is_empty();
             self.n_taken = 0;
             self.frame = if self.has_ended {
@@ -86,16 +89,17 @@ impl<R: BufRead> Expander<R> {
             }
             match self.decoder.reset(&mut self.source) {
                 Ok(()) => return Ok(true),
-                Err(FrameDecoderError::ReadFrameHeaderError(
-                    ReadFrameHeaderError::SkipFrame { length, .. },
-                )) => {
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
                     let length = u64::from(length);
                     let mut skipped = self.source.by_ref().take(length);
                     if io::copy(&mut skipped, &mut io::sink())? != length {
                         return Err(damaged());
                     }
                 }
-                Err(error) => return Err(refused(error)),
+                Err(error) => return Err(refused(&error)),
             }
         }
     }
@@ -121,7 +125,7 @@ impl<R: BufRead> Read for Expander<R> {
                 let amount = BlockDecodingStrategy::UptoBytes(missing);
                 self.decoder
                     .decode_blocks(&mut self.source, amount)
-                    .map_err(refused)?;
+                    .map_err(|error| refused(&error))?;
             }
             let n_read = self.decoder.read(buffer)?;
             if n_read != 0 {
@@ -138,8 +142,8 @@ impl<R: BufRead> Read for Expander<R> {
 }
 
 /// An error of the source, which says more, is passed on as it is.
-fn refused(error: FrameDecoderError) -> io::Error {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+fn refused(error: &FrameDecoderError) -> io::Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref()) {

@@ -7,49 +7,15 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
 
+use super::expression::Expression;
 use super::patience::{Cut, Patience, Reach, Stop};
 use super::pattern::Pattern;
 use super::skipped::{Skipped, Why};
 use super::start::{SearchError, Start};
 use super::walk::Walk;
 use crate::workspace::{FileError, Kind, Opened};
-
-/// A longer expression is refused.
-pub const EXPRESSION_BYTES_MAX: usize = 4_096;
-/// An expression whose program would be larger is refused.
-const PROGRAM_BYTES_MAX: usize = 1 << 20;
-/// What a search may remember of a program's states.
-const STATES_BYTES_MAX: usize = 8 << 20;
-/// Parentheses deeper in one another are refused.
-const NEST_MAX: u32 = 100;
-/// A file with a longer line is left out from there on.
-const LINE_BYTES_MAX: usize = 1 << 20;
-
-/// A regular expression for lines, in the syntax of Rust's `regex` crate.
-#[derive(Clone, Debug)]
-pub struct Expression(RegexMatcher);
-
-impl Expression {
-    /// Reads an expression. It matches within a line, so it can hold no line end.
-    pub fn parse(text: &str) -> Result<Self, SearchError> {
-        let refused = |text: &str| SearchError::Expression(text.to_owned());
-        if EXPRESSION_BYTES_MAX < text.len() {
-            return Err(refused("it is longer than 4096 bytes"));
-        }
-        RegexMatcherBuilder::new()
-            .multi_line(true)
-            .line_terminator(Some(b'\n'))
-            .size_limit(PROGRAM_BYTES_MAX)
-            .dfa_size_limit(STATES_BYTES_MAX)
-            .nest_limit(NEST_MAX)
-            .build(text)
-            .map(Self)
-            .map_err(|error| SearchError::Expression(error.to_string()))
-    }
-}
 
 /// Whether what is hidden, whose name begins with a dot, is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +90,7 @@ pub fn grep(
         query,
         bounds,
         patience,
-        searcher: searcher(),
+        searcher: searcher(query.expression),
         hits: Vec::new(),
         bytes: 0,
         room: bounds.read_bytes,
@@ -136,11 +102,11 @@ pub fn grep(
     }
 }
 
-fn searcher() -> Searcher {
+fn searcher(expression: &Expression) -> Searcher {
     SearcherBuilder::new()
         .line_number(true)
         .binary_detection(BinaryDetection::quit(0))
-        .heap_limit(Some(LINE_BYTES_MAX))
+        .heap_limit(Some(expression.line_bytes_max()))
         .build()
 }
 
@@ -203,7 +169,10 @@ impl Search<'_> {
     }
 
     fn single(mut self, start: Start<'_>) -> Result<Grepped, SearchError> {
-        let opened = start.dir.open_file(start.path).map_err(SearchError::Start)?;
+        let opened = start
+            .dir
+            .open_file(start.path)
+            .map_err(SearchError::Start)?;
         let mut grepped = Grepped::default();
         if self.is_wanted(start.path.name().unwrap_or_default()) {
             match self.file(opened, b"") {
@@ -231,7 +200,7 @@ impl Search<'_> {
             stop: &stop,
         };
         let (n_hits, bytes) = (self.hits.len(), self.bytes);
-        let mut sink = Hits {
+        let mut sink = Finds {
             path,
             bounds: self.bounds,
             hits: &mut self.hits,
@@ -239,7 +208,7 @@ impl Search<'_> {
             full: None,
             is_binary: false,
         };
-        let matcher = &self.query.expression.0;
+        let matcher = self.query.expression.matcher();
         let searched = self.searcher.search_reader(matcher, metered, &mut sink);
         let (full, is_binary) = (sink.full, sink.is_binary);
         self.room = room.get();
@@ -300,7 +269,7 @@ impl Read for Metered<'_> {
     }
 }
 
-struct Hits<'a> {
+struct Finds<'a> {
     path: &'a [u8],
     bounds: &'a GrepBounds,
     hits: &'a mut Vec<Hit>,
@@ -309,7 +278,7 @@ struct Hits<'a> {
     is_binary: bool,
 }
 
-impl Sink for Hits<'_> {
+impl Sink for Finds<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, matched: &SinkMatch<'_>) -> io::Result<bool> {

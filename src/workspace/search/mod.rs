@@ -6,22 +6,22 @@
 //! holds a handful of descriptors however deep the tree is.
 
 pub(super) mod descent;
+mod expression;
 mod glob;
 mod grep;
 pub(super) mod patience;
 mod pattern;
 pub(super) mod skipped;
 mod start;
+#[cfg(test)]
+pub(super) mod tests;
 mod tree;
 mod usage;
 pub(super) mod walk;
-#[cfg(test)]
-pub(super) mod tests;
 
+pub use expression::{EXPRESSION_BYTES_MAX, Expression};
 pub use glob::{GlobBounds, Globbed, glob};
-pub use grep::{
-    EXPRESSION_BYTES_MAX, Expression, GrepBounds, Grepped, Hidden, Hit, Query, grep,
-};
+pub use grep::{GrepBounds, Grepped, Hidden, Hit, Query, grep};
 pub use patience::{Cut, DEPTH_MAX, Patience, Reach, Stop};
 pub use pattern::{ALTERNATIVES_MAX, BRACE_DEPTH_MAX, PATTERN_BYTES_MAX, Pattern, PatternError};
 pub use skipped::{Left, SKIPPED_MAX, SKIPPED_PATH_BYTES_MAX, Skipped, Why};

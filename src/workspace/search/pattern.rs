@@ -193,7 +193,10 @@ mod tests {
         }
         for broken in ["[a", "{a,b", "a}", "[z-a]", r"a\"] {
             let error = Pattern::parse(broken).unwrap_err();
-            assert!(matches!(error, PatternError::Syntax(_)), "{broken}: {error}");
+            assert!(
+                matches!(error, PatternError::Syntax(_)),
+                "{broken}: {error}"
+            );
             assert!(error.to_string().contains("cannot be read: "), "{error}");
         }
     }

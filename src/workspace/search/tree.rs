@@ -126,9 +126,9 @@ impl Breadth {
             let error = crate::workspace::FileError::from(error);
             self.tree.skipped.note(above, error.into());
         }
-        listed
-            .entries
-            .sort_unstable_by(|a, b| (a.kind != Kind::Dir, &a.name).cmp(&(b.kind != Kind::Dir, &b.name)));
+        listed.entries.sort_unstable_by(|a, b| {
+            (a.kind != Kind::Dir, &a.name).cmp(&(b.kind != Kind::Dir, &b.name))
+        });
         for entry in listed.entries {
             let mut path = above.to_vec();
             if !path.is_empty() {
@@ -141,6 +141,8 @@ impl Breadth {
             }
             let leaf = match look(dir, &entry.name, entry.kind, path) {
                 Ok(leaf) => leaf,
+                // It is not there any more, or not as what was listed.
+                Err((_, Why::Changed)) => continue,
                 Err((path, why)) => {
                     self.tree.skipped.note(&path, why);
                     continue;

@@ -113,10 +113,7 @@ impl Walk {
     }
 
     /// Goes to the next entry and returns its kind, or nothing at the end.
-    pub(in crate::workspace) fn next(
-        &mut self,
-        patience: &Patience,
-    ) -> Result<Option<Kind>, Stop> {
+    pub(in crate::workspace) fn next(&mut self, patience: &Patience) -> Result<Option<Kind>, Stop> {
         if self.turn == Turn::Down {
             self.turn = Turn::Onward;
             self.go_down(patience)?;
@@ -196,17 +193,16 @@ impl Walk {
     /// Returns the directory of the present entry, opened again where it was closed.
     fn hold_directory(&mut self) -> Result<&Dir, Why> {
         let frame = self.frames.last_mut().ok_or(Why::Changed)?;
-        let dir = match frame.dir.take() {
-            Some(dir) => dir,
-            None => {
-                let path = self.path.get(..frame.path_len).unwrap_or_default();
-                let dir = descent::descend(&self.top, path)?;
-                if dir.meta()?.identity != frame.identity {
-                    return Err(Why::Changed);
-                }
-                self.n_open += 1;
-                dir
+        let dir = if let Some(dir) = frame.dir.take() {
+            dir
+        } else {
+            let path = self.path.get(..frame.path_len).unwrap_or_default();
+            let dir = descent::descend(&self.top, path)?;
+            if dir.meta()?.identity != frame.identity {
+                return Err(Why::Changed);
             }
+            self.n_open += 1;
+            dir
         };
         Ok(frame.dir.insert(dir))
     }
@@ -365,11 +361,7 @@ pub(in crate::workspace) fn list(
 /// Orders names as their paths are ordered: a directory's goes on with a slash.
 fn by_path(left: &Entry, right: &Entry) -> Ordering {
     fn tail(entry: &Entry) -> &'static [u8] {
-        if entry.kind == Kind::Dir {
-            b"/"
-        } else {
-            b""
-        }
+        if entry.kind == Kind::Dir { b"/" } else { b"" }
     }
     let shorter = left.name.len().min(right.name.len());
     let (left_head, left_rest) = left.name.split_at(shorter);

@@ -1,6 +1,6 @@
 //! Laws of archives that go out and come back.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -53,7 +53,11 @@ fn seen(dir: &Path) -> String {
 }
 
 fn differences(left: &str, right: &str) -> Vec<String> {
-    let all = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let all = |text: &str| {
+        text.lines()
+            .map(str::to_owned)
+            .collect::<std::collections::BTreeSet<_>>()
+    };
     let (left, right) = (all(left), all(right));
     left.symmetric_difference(&right).cloned().collect()
 }
@@ -68,7 +72,10 @@ fn what_goes_out_comes_back_as_it_was_but_for_bits_of_rights() {
         let before = seen(from.path()).replace("run.sh|f|4755", "run.sh|f|755");
         let differs = differences(&before, &seen(into.path()));
         assert!(differs.is_empty(), "{differs:#?}");
-        assert_eq!((imported.files, imported.directories, imported.links), (9, 4, 3));
+        assert_eq!(
+            (imported.files, imported.directories, imported.links),
+            (9, 4, 3)
+        );
         assert!(imported.skipped.is_empty());
     }
 }
@@ -86,7 +93,11 @@ fn gnu_tar_reads_what_goes_out_and_writes_what_comes_in() {
             .unwrap();
         assert!(status.success(), "{script}");
     };
-    std::fs::write(work.path().join("out.tar"), packed(from.path(), Format::Tar)).unwrap();
+    std::fs::write(
+        work.path().join("out.tar"),
+        packed(from.path(), Format::Tar),
+    )
+    .unwrap();
     run("mkdir $WORK/out; tar -xpf $WORK/out.tar -C $WORK/out");
     let before = seen(from.path()).replace("run.sh|f|4755", "run.sh|f|755");
     let differs = differences(&before, &seen(&work.path().join("out")));
@@ -97,15 +108,22 @@ fn gnu_tar_reads_what_goes_out_and_writes_what_comes_in() {
             "gnu" | "pax" => ".",
             _ => "a.txt empty d/e block large d/large-again link d/python hollow",
         };
-        run(&format!("tar --format={format} -cf $WORK/in.tar -C $FROM {few}"));
+        run(&format!(
+            "tar --format={format} -cf $WORK/in.tar -C $FROM {few}"
+        ));
         let into = tempfile::tempdir().unwrap();
         let bytes = std::fs::read(work.path().join("in.tar")).unwrap();
         unpacked(&bytes, Format::Tar, &root(into.path())).unwrap();
-        run(&format!("rm -rf $WORK/ref; mkdir $WORK/ref; tar -xpf $WORK/in.tar -C $WORK/ref"));
+        run(&format!(
+            "rm -rf $WORK/ref; mkdir $WORK/ref; tar -xpf $WORK/in.tar -C $WORK/ref"
+        ));
         let expected = seen(&work.path().join("ref")).replace("run.sh|f|4755", "run.sh|f|755");
         let differs = differences(&expected, &seen(into.path()));
         // A directory that the archive does not name has the time at which it was made.
-        let differs: Vec<_> = differs.iter().filter(|line| !line.starts_with("d|d|755")).collect();
+        let differs: Vec<_> = differs
+            .iter()
+            .filter(|line| !line.starts_with("d|d|755"))
+            .collect();
         assert!(differs.is_empty(), "{format}: {differs:#?}");
     }
 }
@@ -119,7 +137,11 @@ fn zstd_reads_what_goes_out_and_writes_what_comes_in() {
     let from = planted();
     let work = tempfile::tempdir().unwrap();
     let plain = packed(from.path(), Format::Tar);
-    std::fs::write(work.path().join("out.zst"), packed(from.path(), Format::TarZst)).unwrap();
+    std::fs::write(
+        work.path().join("out.zst"),
+        packed(from.path(), Format::TarZst),
+    )
+    .unwrap();
     std::fs::write(work.path().join("in.tar"), &plain).unwrap();
     let run = |script: &str| {
         let mut sh = Command::new("sh");
@@ -141,12 +163,30 @@ fn zstd_reads_what_goes_out_and_writes_what_comes_in() {
 fn what_comes_in_belongs_to_the_sandboxs_user() {
     let from = planted();
     let into = tempfile::tempdir().unwrap();
-    let owner = Owner { uid: 1_234, gid: 5_678 };
+    let owner = Owner {
+        uid: 1_234,
+        gid: 5_678,
+    };
     let bytes = packed(from.path(), Format::Tar);
     let target = root(into.path());
     let place = (&target, Some(owner));
-    import(bytes.as_slice(), Format::Tar, place, &IMPORT, &testing::long()).unwrap();
-    for path in ["a.txt", "d", "d/e", "d/e/run.sh", "link", "hollow", "d/large-again"] {
+    import(
+        bytes.as_slice(),
+        Format::Tar,
+        place,
+        &IMPORT,
+        &testing::long(),
+    )
+    .unwrap();
+    for path in [
+        "a.txt",
+        "d",
+        "d/e",
+        "d/e/run.sh",
+        "link",
+        "hollow",
+        "d/large-again",
+    ] {
         let meta = std::fs::symlink_metadata(into.path().join(path)).unwrap();
         assert_eq!((meta.uid(), meta.gid()), (1_234, 5_678), "{path}");
         assert_eq!(meta.mode() & 0o7000, 0, "{path}");

@@ -20,14 +20,32 @@ const WIDE: GlobBounds = GlobBounds {
 fn find(dir: &Path, pattern: &str, bounds: &GlobBounds) -> Globbed {
     let root = root(dir);
     let pattern = Pattern::parse(pattern).unwrap();
-    glob(Start { dir: &root, path: TOP }, &pattern, bounds, &testing::long()).unwrap()
+    glob(
+        Start {
+            dir: &root,
+            path: TOP,
+        },
+        &pattern,
+        bounds,
+        &testing::long(),
+    )
+    .unwrap()
 }
 
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let files = [
-        "a.py", "a/b.py", "a-b/c.py", "a.d/e.py", ".hid/f.py", ".g.py", "src/deep/er/h.py",
-        "src/i.txt", "src/j.PY", "odd \n'name/k.py", "empty/x/y/z.rs",
+        "a.py",
+        "a/b.py",
+        "a-b/c.py",
+        "a.d/e.py",
+        ".hid/f.py",
+        ".g.py",
+        "src/deep/er/h.py",
+        "src/i.txt",
+        "src/j.PY",
+        "odd \n'name/k.py",
+        "empty/x/y/z.rs",
     ];
     plant(dir.path(), &files.map(|file| (file, &b"x"[..])));
     let raw = std::ffi::OsStr::from_bytes(b"raw\xff\xfe.py");
@@ -43,7 +61,15 @@ fn tree() -> tempfile::TempDir {
 fn a_pattern_without_a_slash_finds_what_find_finds_by_name_in_the_order_of_bytes() {
     let dir = tree();
     for pattern in ["*.py", "*", "?.py", "[a-g]*", ".*", "k.py", "*.rs", "none"] {
-        let argv = [&b"find"[..], b".", b"-type", b"f", b"-name", pattern.as_bytes(), b"-print0"];
+        let argv = [
+            &b"find"[..],
+            b".",
+            b"-type",
+            b"f",
+            b"-name",
+            pattern.as_bytes(),
+            b"-print0",
+        ];
         let expected: Vec<_> = told(dir.path(), 0, &argv)
             .into_iter()
             .map(|path| path.strip_prefix(b"./").unwrap().to_vec())
@@ -63,7 +89,10 @@ fn a_pattern_with_a_slash_begins_at_the_start() {
     assert_eq!(paths("deep/**"), Vec::<Vec<u8>>::new());
     let root = root(dir.path());
     let deep = RelPath::parse(b"src/deep").unwrap();
-    let start = Start { dir: &root, path: &deep };
+    let start = Start {
+        dir: &root,
+        path: &deep,
+    };
     let pattern = Pattern::parse("er/*").unwrap();
     let found = glob(start, &pattern, &WIDE, &testing::long()).unwrap();
     assert_eq!(found.paths, [b"er/h.py"]);
@@ -81,17 +110,26 @@ fn a_bound_keeps_the_first_paths_and_says_which_it_was() {
         cut(GlobBounds { paths: 3, ..WIDE }),
         (all[..3].to_vec(), Some(Cut::Results))
     );
-    let exact = GlobBounds { paths: all.len(), ..WIDE };
+    let exact = GlobBounds {
+        paths: all.len(),
+        ..WIDE
+    };
     assert_eq!(cut(exact), (all.clone(), None));
     let bytes = all[0].len() + all[1].len();
     assert_eq!(
         cut(GlobBounds { bytes, ..WIDE }),
         (all[..2].to_vec(), Some(Cut::Bytes))
     );
-    let reach = Reach { entries: 5, ..testing::FAR };
+    let reach = Reach {
+        entries: 5,
+        ..testing::FAR
+    };
     let (paths, why) = cut(GlobBounds { reach, ..WIDE });
     assert!(paths.len() <= 5 && why == Some(Cut::Entries));
-    let reach = Reach { depth: 1, ..testing::FAR };
+    let reach = Reach {
+        depth: 1,
+        ..testing::FAR
+    };
     let (paths, why) = cut(GlobBounds { reach, ..WIDE });
     let shallow = |path: &&Vec<u8>| path.iter().filter(|byte| **byte == b'/').count() <= 1;
     let expected: Vec<_> = all.iter().filter(shallow).cloned().collect();
@@ -103,7 +141,10 @@ fn a_search_that_is_late_answers_and_one_without_a_caller_does_not() {
     let dir = tree();
     let root = root(dir.path());
     let pattern = Pattern::parse("*").unwrap();
-    let start = Start { dir: &root, path: TOP };
+    let start = Start {
+        dir: &root,
+        path: TOP,
+    };
     let late = glob(start, &pattern, &WIDE, &testing::none()).unwrap();
     assert_eq!((late.paths.len(), late.cut), (0, Some(Cut::Late)));
     let gone = glob(start, &pattern, &WIDE, &testing::cancelled()).unwrap_err();
@@ -117,7 +158,10 @@ fn a_start_that_is_missing_a_file_a_link_or_outside_is_told_apart() {
     let pattern = Pattern::parse("*").unwrap();
     let refused = |path: &str| {
         let path = RelPath::parse(path.as_bytes()).unwrap();
-        let start = Start { dir: &root, path: &path };
+        let start = Start {
+            dir: &root,
+            path: &path,
+        };
         match glob(start, &pattern, &WIDE, &testing::long()) {
             Err(SearchError::Start(error)) => error,
             other => panic!("{other:?}"),

@@ -32,8 +32,7 @@ pub(in crate::workspace) fn plant_deep(dir: &Path, depth: usize) {
             rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)).unwrap();
         }
         rustix::fs::mkdirat(&parent, "middle", Mode::RWXU).unwrap();
-        parent =
-            rustix::fs::openat(&parent, "middle", OFlags::DIRECTORY, Mode::empty()).unwrap();
+        parent = rustix::fs::openat(&parent, "middle", OFlags::DIRECTORY, Mode::empty()).unwrap();
     }
 }
 
@@ -65,13 +64,18 @@ pub(in crate::workspace) fn told(dir: &Path, separator: u8, argv: &[&[u8]]) -> V
         .output()
         .unwrap();
     let lines = output.stdout.split(|byte| *byte == separator);
-    let mut lines: Vec<_> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
+    let mut lines: Vec<_> = lines
+        .filter(|line| !line.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect();
     lines.sort_unstable();
     lines
 }
 
 /// Does what is tried as a user who is not root, in a thread of its own.
-pub(in crate::workspace) fn as_nobody<T: Send + 'static>(tried: impl FnOnce() -> T + Send + 'static) -> T {
+pub(in crate::workspace) fn as_nobody<T: Send + 'static>(
+    tried: impl FnOnce() -> T + Send + 'static,
+) -> T {
     std::thread::spawn(move || {
         let nobody = rustix::fs::Uid::from_raw(65_534);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();

@@ -50,7 +50,13 @@ impl Swapping {
 fn thousands_of_walks_through_swapped_directories_show_nothing_from_outside() {
     let dir = tempfile::tempdir().unwrap();
     let outside = dir.path().join("outside");
-    plant(&outside, &[("secret", b"secret outside\n"), ("deep/secret", b"secret outside\n")]);
+    plant(
+        &outside,
+        &[
+            ("secret", b"secret outside\n"),
+            ("deep/secret", b"secret outside\n"),
+        ],
+    );
     let inside = dir.path().join("ws");
     plant(
         &inside,
@@ -66,12 +72,30 @@ fn thousands_of_walks_through_swapped_directories_show_nothing_from_outside() {
     symlink(outside.join("secret"), inside.join("f-link")).unwrap();
     let swapping = swap(
         &inside,
-        &[("d", "d-link"), ("e/deep", "e/deep-link"), ("f", "f-link"), ("d", "e")],
+        &[
+            ("d", "d-link"),
+            ("e/deep", "e/deep-link"),
+            ("f", "f-link"),
+            ("d", "e"),
+        ],
     );
     let root = root(&inside);
-    let (start, patience) = (Start { dir: &root, path: TOP }, testing::long());
-    let reach = Reach { depth: 16, entries: 1_000 };
-    let globs = GlobBounds { reach, paths: 100, bytes: 10_000 };
+    let (start, patience) = (
+        Start {
+            dir: &root,
+            path: TOP,
+        },
+        testing::long(),
+    );
+    let reach = Reach {
+        depth: 16,
+        entries: 1_000,
+    };
+    let globs = GlobBounds {
+        reach,
+        paths: 100,
+        bytes: 10_000,
+    };
     let greps = GrepBounds {
         reach,
         hits: 100,
@@ -79,18 +103,39 @@ fn thousands_of_walks_through_swapped_directories_show_nothing_from_outside() {
         line_bytes: 100,
         read_bytes: 10_000,
     };
-    let trees = TreeBounds { depth: 16, entries: 100, bytes: 10_000 };
+    let trees = TreeBounds {
+        depth: 16,
+        entries: 100,
+        bytes: 10_000,
+    };
     let expression = Expression::parse(".").unwrap();
     let pattern = Pattern::parse("secret").unwrap();
-    let query = Query { expression: &expression, filter: None, hidden: Hidden::Searched };
+    let query = Query {
+        expression: &expression,
+        filter: None,
+        hidden: Hidden::Searched,
+    };
     let mut n_lines = 0;
     for _ in 0..2_000 {
         let lines = grep(start, query, &greps, &patience).unwrap();
         n_lines += lines.hits.len();
-        assert!(lines.hits.iter().all(|hit| hit.line == b"plain"), "{lines:?}");
-        assert!(glob(start, &pattern, &globs, &patience).unwrap().paths.len() <= 6);
+        assert!(
+            lines.hits.iter().all(|hit| hit.line == b"plain"),
+            "{lines:?}"
+        );
+        assert!(
+            glob(start, &pattern, &globs, &patience)
+                .unwrap()
+                .paths
+                .len()
+                <= 6
+        );
         let listed = tree(start, &trees, &patience).unwrap();
-        let plain = listed.entries.iter().filter_map(|leaf| leaf.size).all(|size| size == 6);
+        let plain = listed
+            .entries
+            .iter()
+            .filter_map(|leaf| leaf.size)
+            .all(|size| size == 6);
         assert!(plain, "{listed:?}");
         let (used, _, _) = usage(&root, reach, &patience).unwrap();
         assert!(used.bytes <= 6 * 10);
@@ -104,11 +149,20 @@ fn thousands_of_walks_through_swapped_directories_show_nothing_from_outside() {
 fn a_walk_through_a_directory_that_is_moved_around_ends() {
     let dir = tempfile::tempdir().unwrap();
     plant(dir.path(), &[("a/b/c/d/f", b"x"), ("x/y/z/f", b"x")]);
-    let swapping = swap(dir.path(), &[("a/b", "x/y"), ("a", "x"), ("a/b/c", "x/y/z")]);
+    let swapping = swap(
+        dir.path(),
+        &[("a/b", "x/y"), ("a", "x"), ("a/b/c", "x/y/z")],
+    );
     let root = root(dir.path());
-    let start = Start { dir: &root, path: TOP };
+    let start = Start {
+        dir: &root,
+        path: TOP,
+    };
     let bounds = GlobBounds {
-        reach: Reach { depth: 64, entries: 10_000 },
+        reach: Reach {
+            depth: 64,
+            entries: 10_000,
+        },
         paths: 1_000,
         bytes: 1 << 20,
     };

@@ -31,7 +31,10 @@ fn du(dir: &Path) -> u64 {
 #[test]
 fn usage_is_that_of_du_with_hard_links_once_and_holes_by_blocks() {
     let dir = tempfile::tempdir().unwrap();
-    plant(dir.path(), &[("a", &[b'x'; 10_000]), ("d/b", b"y"), ("d/e/c", b"")]);
+    plant(
+        dir.path(),
+        &[("a", &[b'x'; 10_000]), ("d/b", b"y"), ("d/e/c", b"")],
+    );
     std::fs::hard_link(dir.path().join("a"), dir.path().join("d/again")).unwrap();
     std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
     let holes = std::fs::File::create(dir.path().join("holes")).unwrap();
@@ -64,7 +67,10 @@ fn a_measuring_that_is_late_or_bounded_says_so() {
     let held = root(dir.path());
     let (_, cut, _) = usage(&held, testing::FAR, &testing::none()).unwrap();
     assert_eq!(cut, Some(Cut::Late));
-    let reach = Reach { entries: 2, ..testing::FAR };
+    let reach = Reach {
+        entries: 2,
+        ..testing::FAR
+    };
     let (few, cut, _) = usage(&held, reach, &testing::long()).unwrap();
     assert_eq!((few.files, cut), (2, Some(Cut::Entries)));
     let gone = usage(&held, testing::FAR, &testing::cancelled());
@@ -94,11 +100,21 @@ fn fifty_thousand_files_are_walked_in_a_time_that_is_printed() {
     };
     use crate::workspace::search as s;
     let patience = testing::long();
-    let start = s::Start { dir: &held, path: super::TOP };
+    let start = s::Start {
+        dir: &held,
+        path: super::TOP,
+    };
     let pattern = s::Pattern::parse("*.txt").unwrap();
     let globbed = timed("glob", &|| {
-        let bounds = s::GlobBounds { reach: testing::FAR, paths: 100_000, bytes: 64 << 20 };
-        s::glob(start, &pattern, &bounds, &patience).unwrap().paths.len()
+        let bounds = s::GlobBounds {
+            reach: testing::FAR,
+            paths: 100_000,
+            bytes: 64 << 20,
+        };
+        s::glob(start, &pattern, &bounds, &patience)
+            .unwrap()
+            .paths
+            .len()
     });
     let expression = s::Expression::parse("some").unwrap();
     let grepped = timed("grep", &|| {
@@ -114,15 +130,25 @@ fn fifty_thousand_files_are_walked_in_a_time_that_is_printed() {
             filter: None,
             hidden: s::Hidden::Skipped,
         };
-        s::grep(start, query, &bounds, &patience).unwrap().hits.len()
+        s::grep(start, query, &bounds, &patience)
+            .unwrap()
+            .hits
+            .len()
     });
     let listed = timed("tree", &|| {
-        let bounds = TreeBounds { depth: 64, entries: 100_000, bytes: 64 << 20 };
+        let bounds = TreeBounds {
+            depth: 64,
+            entries: 100_000,
+            bytes: 64 << 20,
+        };
         s::tree(start, &bounds, &patience).unwrap().entries.len()
     });
     let counted = timed("usage", &|| {
         let (usage, _, _) = usage(&held, testing::FAR, &patience).unwrap();
         usize::try_from(usage.files).unwrap()
     });
-    assert_eq!((globbed, grepped, listed, counted), (50_000, 50_000, 51_050, 50_000));
+    assert_eq!(
+        (globbed, grepped, listed, counted),
+        (50_000, 50_000, 51_050, 50_000)
+    );
 }
