@@ -86,10 +86,10 @@ impl<R: Read> Members<R> {
                 .map_err(|_| ImportError::Damaged("a size"))?;
             match header.entry_type() {
                 EntryType::GNULongName => {
-                    notes.long_name = Some(self.name(&mut notes.bytes, size)?)
+                    notes.long_name = Some(self.name(&mut notes.bytes, size)?);
                 }
                 EntryType::GNULongLink => {
-                    notes.long_link = Some(self.name(&mut notes.bytes, size)?)
+                    notes.long_link = Some(self.name(&mut notes.bytes, size)?);
                 }
                 EntryType::XHeader => {
                     let data = self.note(&mut notes.bytes, size)?;

@@ -48,7 +48,7 @@ impl Patience {
 /// How far a walk may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Directories this deep below the start are not opened; at most [`DEPTH_MAX`].
+    /// So many levels of directories below the start are opened; at most [`DEPTH_MAX`].
     pub depth: usize,
     /// So many entries are looked at, over all directories.
     pub entries: usize,
@@ -83,7 +83,7 @@ pub(in crate::workspace) mod testing {
     /// A patience that no test outlives.
     pub(in crate::workspace) fn long() -> Patience {
         let clock = Clock::host();
-        let deadline = clock.now().plus(Duration::from_secs(600));
+        let deadline = clock.now().plus(Duration::from_mins(10));
         Patience::new(clock, deadline, CancellationToken::new())
     }
 

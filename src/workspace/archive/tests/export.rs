@@ -16,8 +16,8 @@ fn a_file_that_shrinks_is_filled_up_and_one_that_grows_is_cut_and_both_are_told(
     plant(
         from.path(),
         &[
-            ("a-shrinks", &[b'x'; 1_000_000]),
-            ("b-grows", &[b'y'; 1_000_000]),
+            ("a-shrinks", &b"x".repeat(1_000_000)),
+            ("b-grows", &b"y".repeat(1_000_000)),
             ("c", b"last"),
         ],
     );
@@ -132,6 +132,7 @@ fn an_archive_that_does_not_fit_ends_in_an_error() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 fn a_deep_tree_is_packed_and_a_large_one_at_a_rate_that_is_printed() {
     let from = tempfile::tempdir().unwrap();
     plant_deep(from.path(), 500);

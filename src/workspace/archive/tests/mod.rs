@@ -26,7 +26,11 @@ const IMPORT: ImportBounds = ImportBounds {
 };
 
 fn begin(dir: &Path, format: Format) -> Export {
-    Export::begin(&root(dir), format, EXPORT, testing::long()).unwrap()
+    /// A body of a reply goes from thread to thread.
+    fn movable<T: Send + 'static>(it: T) -> T {
+        it
+    }
+    movable(Export::begin(&root(dir), format, EXPORT, testing::long()).unwrap())
 }
 
 fn packed(dir: &Path, format: Format) -> Vec<u8> {

@@ -333,7 +333,7 @@ fn one_unreadable_file_is_told_and_the_rest_is_searched() {
             &[("a", b"needle"), ("b", b"needle"), ("c", b"needle")],
         );
         let shut = dir.path().join("b");
-        std::fs::set_permissions(shut, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(shut, std::fs::Permissions::from_mode(0o000)).unwrap();
         found(dir.path(), &all("needle"))
     });
     assert_eq!(paths(&grepped), ["a", "c"]);

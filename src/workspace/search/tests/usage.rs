@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::{clear, plant, plant_deep, root};
 use crate::clock::Clock;
+use crate::workspace::search as s;
 use crate::workspace::search::patience::testing;
 use crate::workspace::search::{
     Cut, Measuring, Progress, Reach, SearchError, TreeBounds, Usage, usage,
@@ -77,11 +78,10 @@ fn a_measuring_that_is_late_or_bounded_says_so() {
     assert!(matches!(gone, Err(SearchError::Cancelled)));
 }
 
-#[test]
-fn fifty_thousand_files_are_walked_in_a_time_that_is_printed() {
-    let dir = tempfile::tempdir().unwrap();
+/// Makes fifty thousand files in a thousand directories.
+fn plant_many(dir: &Path) {
     for outer in 0..50 {
-        let outer = dir.path().join(format!("d{outer}"));
+        let outer = dir.join(format!("d{outer}"));
         for inner in 0..20 {
             let inner = outer.join(format!("e{inner}"));
             std::fs::create_dir_all(&inner).unwrap();
@@ -90,6 +90,13 @@ fn fifty_thousand_files_are_walked_in_a_time_that_is_printed() {
             }
         }
     }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the figures are what it is for")]
+fn fifty_thousand_files_are_walked_in_a_time_that_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    plant_many(dir.path());
     let held = root(dir.path());
     let clock = Clock::host();
     let timed = |what: &str, counted: &dyn Fn() -> usize| {
@@ -98,7 +105,6 @@ fn fifty_thousand_files_are_walked_in_a_time_that_is_printed() {
         println!("{what}: {counted} in {:?}", clock.now().since(began));
         counted
     };
-    use crate::workspace::search as s;
     let patience = testing::long();
     let start = s::Start {
         dir: &held,
