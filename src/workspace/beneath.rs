@@ -257,6 +257,11 @@ impl Dir {
         self.unlink(path, AtFlags::REMOVEDIR)
     }
 
+    /// Opens this directory once more, with a place of its own in its listing.
+    pub(super) fn reopened(&self) -> Result<Self, FileError> {
+        Ok(Self::held(self.open(&RelPath::work_dir(), DIR_FLAGS)?))
+    }
+
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -375,7 +380,7 @@ impl Dir {
 }
 
 impl Kind {
-    fn of(kind: FileType) -> Self {
+    pub(super) fn of(kind: FileType) -> Self {
         match kind {
             FileType::RegularFile => Self::File,
             FileType::Directory => Self::Dir,

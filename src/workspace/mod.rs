@@ -12,8 +12,10 @@
 //! Untrusted code owns what lies in `workspace`, so nothing in there is ever
 //! opened by name from here: removal goes down by directory descriptors.
 
+pub mod archive;
 mod remove;
 mod root;
+pub mod search;
 mod sidecar;
 
 #[cfg(test)]
