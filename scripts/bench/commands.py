@@ -25,7 +25,12 @@ local n = 0
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
 wrk.headers["X-Sandbox-Token"] = os.getenv("SANDBOXD_TOKEN")
-math.randomseed(os.time())
+local threads = 0
+function setup(thread)
+  threads = threads + 1
+  thread:set("thread_number", threads)
+end
+function init() math.randomseed(os.time() + thread_number) end
 request = function()
   n = n + 1
   return wrk.format(nil, nil, nil, %s)
@@ -33,7 +38,7 @@ end
 local bad = 0
 response = function(status) if status ~= 200 then bad = bad + 1 end end
 """
-RUN_ID = 'string.format("%08x%08x%08x%08x", math.random(0, 2^31), math.random(0, 2^31), math.random(0, 2^31), n)'
+RUN_ID = 'string.format("%08x%08x%08x%08x", thread_number, math.random(0, 2^31), math.random(0, 2^31), n)'
 
 
 def run_body():

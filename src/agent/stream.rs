@@ -19,7 +19,7 @@ use crate::id::SessionId;
 /// Bytes that wait to be written; who has more to say waits.
 const OUTBOX_BYTES_MAX: usize = 2 * (FRAME_BYTES_MAX + HEAD_BYTES);
 /// Bytes that one read takes.
-pub(super) const READ_BYTES_MAX: usize = 64 << 10;
+pub(super) const READ_BYTES_MAX: usize = 128 << 10;
 /// How long the other side may take nothing of what is written to it.
 const DEAF_MAX: Duration = Duration::from_secs(20);
 

@@ -91,7 +91,23 @@ impl Decoder {
             self.bytes.drain(..self.read);
             self.read = 0;
         }
+        self.bytes.reserve(piece.len().max(self.missing()));
         self.bytes.extend_from_slice(piece);
+    }
+
+    /// Bytes that are missing of the frame that has begun, as far as its head is there;
+    /// a large one is then not copied each time that it grows.
+    fn missing(&self) -> usize {
+        let rest = self.bytes.get(self.read..).unwrap_or_default();
+        let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else {
+            return 0;
+        };
+        let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
+        // A false length is told of by `next`, and takes no memory.
+        if FRAME_BYTES_MAX < length {
+            return 0;
+        }
+        length.saturating_sub(rest.len())
     }
 
     /// Returns the next whole frame, if it is there.

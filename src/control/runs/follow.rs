@@ -1,6 +1,10 @@
 //! Reads the output of a run for one caller, from its own place and at its own pace.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::future::{poll_fn, ready};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -17,7 +21,7 @@ use crate::id::{RunId, SessionId};
 use crate::wire;
 
 /// Bytes of output that one piece holds.
-const PIECE_BYTES_MAX: u32 = 256 << 10;
+const PIECE_BYTES_MAX: u32 = 512 << 10;
 /// How long a follower waits for a sandbox that cannot be seen.
 const UNSEEN_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The pause between two looks meanwhile.
@@ -26,7 +30,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const BREAKS_MAX: u32 = 64;
 
 /// Reads the output of a run, for as long as it is held. Dropping it stops nothing.
-#[derive(Debug)]
 pub struct Follower {
     control: Control,
     id: SessionId,
@@ -37,11 +40,26 @@ pub struct Follower {
     /// Where reading ends that does not wait: what was there when it began.
     until: Option<From>,
     connection: Option<Connection>,
+    /// The answer that comes next, asked for while the one before it is being read.
+    ahead: Option<Ahead>,
     breaks: u32,
     /// Held while the run goes on and its end is waited for.
     lease: Option<Lease>,
     next: VecDeque<Piece>,
     over: bool,
+}
+
+/// An answer that is on its way; dropping it takes the request back.
+type Ahead = Pin<Box<dyn Future<Output = Result<Output, Error>> + Send>>;
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follower")
+            .field("id", &self.id)
+            .field("run", &self.run)
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a follower reads.
@@ -81,6 +99,7 @@ impl Control {
             at_end: follow.at_end,
             until: None,
             connection: None,
+            ahead: None,
             breaks: 0,
             lease: None,
             next: VecDeque::new(),
@@ -114,9 +133,15 @@ impl Follower {
             let Some(connection) = self.reached().await? else {
                 continue;
             };
-            let answer = connection.fetch(self.request()).await;
+            let asked = self.asked(&connection);
+            // It stays where it is until it is answered, whoever drops this future.
+            let answer = self.ahead.insert(asked).as_mut().await;
+            self.ahead = None;
             match answer {
-                Ok(output) => self.take(output).await?,
+                Ok(output) => {
+                    self.take(output).await?;
+                    self.ask_ahead(&connection).await;
+                }
                 Err(Error::Closed) => self.let_go(),
                 // Whether it is lost or was forgotten is seen at the next look.
                 Err(Error::Refused(crate::agent::protocol::message::Why::NoRun, _)) => {
@@ -130,6 +155,29 @@ impl Follower {
                 return Err(unheard(&self.id));
             }
         }
+    }
+
+    /// The answer that comes next: the one that is on its way, or another.
+    fn asked(&mut self, connection: &Connection) -> Ahead {
+        self.ahead.take().unwrap_or_else(|| {
+            let (connection, request) = (connection.clone(), self.request());
+            Box::pin(async move { connection.fetch(request).await })
+        })
+    }
+
+    /// Asks for what comes next while what is there is being read.
+    async fn ask_ahead(&mut self, connection: &Connection) {
+        let ends = self.next.iter().any(|piece| matches!(piece, Piece::End(_)));
+        if ends || self.at_end == AtEnd::Stop || self.next.is_empty() {
+            return;
+        }
+        let mut ahead = self.asked(connection);
+        // It is on its way once it was polled.
+        let polled = poll_fn(|context| Poll::Ready(ahead.as_mut().poll(context))).await;
+        self.ahead = Some(match polled {
+            Poll::Pending => ahead,
+            Poll::Ready(answer) => Box::pin(ready(answer)),
+        });
     }
 
     fn request(&self) -> Fetch {
@@ -147,6 +195,7 @@ impl Follower {
 
     fn let_go(&mut self) {
         self.connection = None;
+        self.ahead = None;
         self.breaks += 1;
         // Whoever ends the sandbox waits for this one.
         self.lease = None;
