@@ -111,8 +111,22 @@ pid=${shown##*$'\n'}
 same "process $pid runs in the sandbox" "sleep 300 " \
   "$(sandboxctl exec "$session" -- "tr '\\0' ' ' < /proc/$pid/cmdline")"
 
+step "Start a run that the service keeps an eye on: its output can be read from any place, at any time"
+shown=$(run sandboxctl run -d "$session" -- sh -c 'n=0; while [ $n -lt 3000 ]; do n=$((n + 1)); echo "line $n"; sleep 0.1; done')
+printf '%s\n' "$shown"
+run_id=${shown##*$'\n'}
+sleep 1
+run sandboxctl logs "$session" "$run_id"
+
+step "Twenty commands, one after the other"
+began=$(date +%s%N)
+for _ in $(seq 20); do sandboxctl exec "$session" -- true; done
+printf 'each took %s ms, the client program included; exec by the engine costs some 50\n' \
+  $((($(date +%s%N) - began) / 20000000))
+
 step "See what the service knows"
 run sandboxctl ls
+run sandboxctl runs "$session"
 run sandboxctl events "$session"
 
 step "Kill the daemon: SIGKILL, no chance to tidy up"
@@ -130,6 +144,15 @@ pass "the session is still open"
 same "its file is still there" "written before the crash" "$(sandboxctl exec "$session" -- cat note.txt)"
 same "process $pid still runs, the same one" "sleep 300 " \
   "$(sandboxctl exec "$session" -- "tr '\\0' ' ' < /proc/$pid/cmdline")"
+goes_on() { sandboxctl logs "$session" "$run_id" | tail -n 1; }
+before=$(goes_on)
+sleep 1
+after=$(goes_on)
+[ "${after#line }" -gt "${before#line }" ] || wrong "the run does not go on: '$before', then '$after'"
+same "the run goes on, and nothing that it wrote meanwhile is missing" \
+  "$(seq -f 'line %g' "${after#line }" | tail -n +2)" \
+  "$(sandboxctl logs "$session" "$run_id" | head -n "${after#line }" | tail -n +2)"
+run sandboxctl stop "$session" "$run_id"
 run sandboxctl events "$session"
 
 step "Purge the session: container, files and record"
