@@ -138,7 +138,7 @@ fn sandboxctl_opens_and_shows_sessions_and_runs_commands() {
         Age:          0s
         Container:    sandboxd-s1-KEY
         Image:        sandboxd-test/busybox:latest
-        Exec:         docker
+        Exec:         agent
         Incarnation:  1
         $ sandboxctl exec s1 -- echo out; exit 5
         out

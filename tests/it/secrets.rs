@@ -54,8 +54,8 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Looks for secrets in every file of a daemon that has ended.
-fn no_file_holds(daemon: &Daemon, secrets: &Secrets) {
+/// Looks for secrets in every file of a daemon that has ended; returns these files.
+fn no_file_holds(daemon: &Daemon, secrets: &Secrets) -> Vec<PathBuf> {
     let key = fs::read(daemon.dir().join("state/token.key")).unwrap();
     assert!(!key.is_empty());
     let found = files(daemon.dir());
@@ -76,8 +76,7 @@ fn no_file_holds(daemon: &Daemon, secrets: &Secrets) {
         log.contains("/sessions") && 10_000 < scanned,
         "nothing was scanned"
     );
-    let agents = daemon.dir().join("state/agent");
-    assert!(found.iter().any(|file| file.starts_with(&agents)));
+    found
 }
 
 #[test]
@@ -111,7 +110,10 @@ fn no_secret_reaches_a_log_an_event_or_the_store() {
         }
     }
     daemon.stop(Ending::Terminate);
-    no_file_holds(&daemon, &secrets);
+    let files = no_file_holds(&daemon, &secrets);
+    // The agent's directory is among what was looked through.
+    let agents = daemon.dir().join("state/agent");
+    assert!(files.iter().any(|file| file.starts_with(&agents)));
     wait("no container is left", SOON, || {
         running(&daemon.label()).is_empty().then_some(())
     });
@@ -133,15 +135,15 @@ fn give_to_commands(api: &Api, secrets: &mut Secrets) {
     run["run_id"] = json!("1".repeat(32));
     let call = "POST /sessions/s/run";
     assert_eq!(api.json(200, call, Some(&run))["stdout"], "37\n37\n");
-    // The same id with another secret, and what makes no sense.
+    // The same id with another secret, as a second program's; and what makes no sense.
     run["env"]["KEY"] = json!(secrets.make());
-    api.json(409, call, Some(&run));
+    api.json(200, call, Some(&run));
     let mut bad = json!({"command": 7, "stdin": secrets.make(), "env": {}});
     bad["env"]["A=B"] = json!(secrets.make());
     api.json(422, "POST /sessions/s/exec", Some(&bad));
     let failed = json!({"command": "exit 3", "env": {"KEY": secrets.make()}});
     api.exec_with("s", &failed);
-    let late = json!({"command": "sleep 1000", "timeout_seconds": 0.2, "stdin": secrets.make()});
+    let late = json!({"command": "sleep 1000", "timeout_seconds": 1, "stdin": secrets.make()});
     api.exec_with("s", &late);
 }
 
@@ -209,8 +211,6 @@ fn what_commands_are_given_stays_with_them(exec: &str) {
     let asked = json!({"command": "wc -c", "stdin": secrets.make()});
     assert_eq!(api.exec_with("s", &asked)["output"], "37\n");
     secrets.are_not_in("the session's log", &api.events("s").to_string());
-    let service = api.json(200, "GET /events", None).to_string();
-    secrets.are_not_in("the service's log", &service);
     let said = docker(&["logs", &api.container("s")]);
     secrets.are_not_in("what the container's program said", &said);
     daemon.stop(Ending::Terminate);

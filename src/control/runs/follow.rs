@@ -119,7 +119,7 @@ impl Follower {
                 Ok(output) => self.take(output).await?,
                 Err(Error::Closed) => self.let_go(),
                 // Whether it is lost or was forgotten is seen at the next look.
-                Err(Error::Refused(crate::agent::protocol::message::Why::NoRun, _)) => {
+                Err(Error::Refused(message::Why::NoRun, _)) => {
                     self.let_go();
                 }
                 Err(Error::Refused(why, text)) => {
@@ -310,7 +310,7 @@ mod tests {
         });
         let json = serde_json::to_vec(&run).unwrap();
         let looked = |heard| Looked {
-            stored: ended.clone(),
+            stored: Arc::clone(&ended),
             heard,
             connection: None,
         };
