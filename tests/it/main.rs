@@ -36,6 +36,7 @@ mod regressions;
 mod reported;
 mod runs_background;
 mod runs_foreground;
+mod secrets;
 mod sessions;
 mod size;
 mod store_disasters;

@@ -1,5 +1,7 @@
 //! What once went wrong, on the real engine, and must not come back.
 
+use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -116,15 +118,10 @@ fn image_that_ends_at_once() -> (String, Removed) {
     (image, removed)
 }
 
-#[test]
-fn a_container_that_ends_as_soon_as_it_starts_fails_its_opening_and_is_not_started_in_a_storm() {
-    let (image, _image) = image_that_ends_at_once();
-    let runtimes = format!("bb={{{{image}}}},ends={image}");
-    let (daemon, api) = start(&[
-        WORKSPACES,
-        RESYNC_EACH_SECOND,
-        ("SANDBOXD_RUNTIMES", &runtimes),
-    ]);
+/// Opens a session whose container ends at once; checks that this fails, that nothing is
+/// started more often than it may be, and that nothing is left of it.
+fn no_storm(changes: &[(&str, &str)]) -> (Daemon, Api) {
+    let (daemon, api) = start(&[&[WORKSPACES, RESYNC_EACH_SECOND], changes].concat());
     let asked = json!({"session_id": "s", "runtime": "ends"});
     let open = || {
         let since = docker(&["info", "--format", "{{.SystemTime}}"]);
@@ -157,8 +154,46 @@ fn a_container_that_ends_as_soon_as_it_starts_fails_its_opening_and_is_not_start
         let is_gone = labelled(&daemon.label()).is_empty() && !daemon.dir().join("ws/s").exists();
         is_gone.then_some(())
     });
+    (daemon, api)
+}
+
+/// Writes an agent that ends with this code as soon as it starts.
+fn agent_that_ends_at_once(dir: &Path, code: u8) -> String {
+    let path = dir.join("agent");
+    fs::write(&path, format!("#!/bin/sh\nexit {code}\n")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_container_that_ends_as_soon_as_it_starts_fails_its_opening_and_is_not_started_in_a_storm() {
+    let (image, _image) = image_that_ends_at_once();
+    let runtimes = format!("bb={{{{image}}}},ends={image}");
+    let runtimes = ("SANDBOXD_RUNTIMES", runtimes.as_str());
+    let (_daemon, api) = no_storm(&[runtimes, ("SANDBOXD_EXEC", "docker")]);
     api.open(&json!({"session_id": "s", "runtime": "bb"}));
     assert_eq!(api.sh("s", "echo hi"), "hi");
+    let dir = tempfile::tempdir().unwrap();
+    // An agent that ends by itself, and one that seems not to be able to run in the image,
+    // which cannot do without one either.
+    for code in [3, 127] {
+        let agent = agent_that_ends_at_once(dir.path(), code);
+        no_storm(&[runtimes, ("SANDBOXD_AGENT", &agent)]);
+    }
+}
+
+#[test]
+fn an_agent_that_ends_at_once_is_done_without_where_it_seems_unable_to_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = agent_that_ends_at_once(dir.path(), 127);
+    let (daemon, api) = start(&[RESYNC_EACH_SECOND, ("SANDBOXD_AGENT", &agent)]);
+    let since = docker(&["info", "--format", "{{.SystemTime}}"]);
+    for id in ["first", "second"] {
+        api.open_id(id);
+        assert_eq!(api.sh(id, "echo hi"), "hi");
+        assert_eq!(api.info(id)["exec"], "docker");
+    }
+    let started = starts(&daemon.label(), &since);
+    assert!(started <= 2 + 1, "the second did not try again: {started}");
 }
 
 #[test]

@@ -14,6 +14,8 @@ use crate::support::http::Request;
 /// By when what was done to a run is to be seen.
 const SEEN: Duration = Duration::from_secs(15);
 const SESSION: &str = "a";
+const THREE_LINES: &str =
+    "for n in 1 2 3; do echo out $n; echo err $n >&2; sleep 0.2; done; exit 4";
 
 /// A daemon with the session `a`.
 fn a_session(changes: &[(&str, &str)]) -> (Daemon, Api) {
@@ -222,10 +224,7 @@ fn every_ending_has_its_reason_and_is_told_once() {
 #[test]
 fn a_follower_reads_from_its_own_place_to_the_end() {
     let (_daemon, api) = a_session(&[]);
-    let run = sh(
-        &api,
-        "for n in 1 2 3; do echo out $n; echo err $n >&2; sleep 0.2; done; exit 4",
-    );
+    let run = sh(&api, THREE_LINES);
     let all = output(&api, &run, "follow=true");
     is_whole(&all);
     assert_eq!(data(&all, "stdout"), "out 1\nout 2\nout 3\n");
@@ -238,6 +237,18 @@ fn a_follower_reads_from_its_own_place_to_the_end() {
     let (from, rest) = (&all[2]["seq"], &all[2..]);
     let again = output(&api, &run, &format!("from={from}"));
     assert_eq!(again, rest, "what was read can be read again");
+    // Whoever looks at it later is told that its output is there.
+    assert_eq!(end["first_seq"], 0, "{end}");
+    assert_eq!(&describe(&api, &run), end);
+    let listed = api.json(200, &format!("GET /sessions/{SESSION}/runs"), None);
+    assert_eq!(&listed["runs"][0], end);
+    let call = format!("POST /sessions/{SESSION}/runs");
+    let repeated = api.json(
+        200,
+        &call,
+        Some(&json!({"command": THREE_LINES, "run_id": run["run_id"]})),
+    );
+    assert_eq!(&repeated, end);
     let errors = output(&api, &run, "stream=stderr");
     assert_eq!(data(&errors, "stderr"), "err 1\nerr 2\nerr 3\n");
     assert_eq!(data(&errors, "stdout"), "");

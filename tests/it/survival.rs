@@ -9,9 +9,14 @@ use serde_json::{Value, json};
 use crate::support::api::{Api, WORKSPACES, settings, wait};
 use crate::support::daemon::{Daemon, Ending};
 use crate::support::docker::{docker, labelled};
+use crate::support::http::Response;
 
 /// By when everything that was begun is whole or gone after a start.
 const SETTLED: Duration = Duration::from_secs(20);
+/// How commands reach a sandbox.
+type Exec = (&'static str, &'static str);
+const BY_AGENT: Exec = ("SANDBOXD_EXEC", "agent");
+const BY_ENGINE: Exec = ("SANDBOXD_EXEC", "docker");
 const HELD_BY: &str = "io.sandboxd.session";
 
 /// Returns the engine's id and the process of a session's container.
@@ -59,18 +64,18 @@ fn wait_until_explained(daemon: &Daemon) -> Vec<String> {
     })
 }
 
-fn everything_survives(ending: Ending) {
-    let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
+fn everything_survives(ending: Ending, way: Exec) {
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES, way]));
     let api = Api::of(&daemon);
     let mut tokens = Vec::new();
     for id in ["zebra", "ape", "mole"] {
         let asked = json!({"session_id": id, "tenant": format!("t-{id}")});
         let token = api.open(&asked)["token"].as_str().unwrap().to_owned();
-        tokens.push((id, token));
-        api.sh(id, &format!("echo {id} > here; sleep 1000 & echo $!"));
+        let left = api.sh(id, &format!("echo {id} > here; sleep 1000 & echo $!"));
+        tokens.push((id, token, left));
     }
     let before = api.json(200, "GET /sessions", None);
-    let lives: Vec<_> = tokens.iter().map(|(id, _)| life(&api, id)).collect();
+    let lives: Vec<_> = tokens.iter().map(|(id, ..)| life(&api, id)).collect();
     daemon.restart(ending);
     let after = api.json(200, "GET /sessions", None);
     assert_eq!(ids(&after), ["zebra", "ape", "mole"]);
@@ -86,10 +91,14 @@ fn everything_survives(ending: Ending) {
             assert_eq!(of(&after), of(&before), "{name}");
         }
     }
-    for ((id, token), before) in tokens.iter().zip(lives) {
+    for ((id, token, left), before) in tokens.iter().zip(lives) {
         let own = api.with_token(token);
         assert_eq!(own.sh(id, "cat here"), *id);
-        assert_eq!(own.sh(id, "pidof sleep | wc -w"), "2", "its own and ours");
+        let asleep = own.sh(id, "pidof sleep");
+        let asleep: Vec<&str> = asleep.split_whitespace().collect();
+        assert!(asleep.contains(&left.as_str()), "{left} of {asleep:?}");
+        // Without an agent the container's own program sleeps as well.
+        assert_eq!(asleep.len(), if way == BY_AGENT { 1 } else { 2 });
         assert_eq!(life(&api, id), before);
         let events = own.events(id);
         let seqs: Vec<_> = events["events"]
@@ -105,12 +114,18 @@ fn everything_survives(ending: Ending) {
 
 #[test]
 fn everything_survives_an_orderly_end() {
-    everything_survives(Ending::Terminate);
+    everything_survives(Ending::Terminate, BY_AGENT);
 }
 
 #[test]
 fn everything_survives_a_kill() {
-    everything_survives(Ending::Kill);
+    everything_survives(Ending::Kill, BY_AGENT);
+}
+
+#[test]
+fn everything_survives_both_ends_without_agents() {
+    everything_survives(Ending::Terminate, BY_ENGINE);
+    everything_survives(Ending::Kill, BY_ENGINE);
 }
 
 #[test]
@@ -246,40 +261,51 @@ fn remains_of_a_removal_that_was_cut_short_go_at_the_start() {
     });
 }
 
+/// Begins a command that takes long; waits until it runs.
+fn begin_long_command(daemon: &Daemon) -> thread::JoinHandle<std::io::Result<Response>> {
+    let http = daemon.http();
+    let command = thread::spawn(move || {
+        let asked = json!({"command": "sleep 1234 & touch begun; wait"});
+        Api::request_on(&http, "POST", "/sessions/a/exec", Some(&asked))
+    });
+    let begun = daemon.dir().join("ws/a/workspace/begun");
+    wait("the command runs", SETTLED, || begun.exists().then_some(()));
+    command
+}
+
+/// Returns how many processes of the long command there are, by their command line.
+fn left_of_long_command(api: &Api) -> String {
+    let count = "n=0; for p in /proc/[0-9]*/cmdline; do \
+                 [ \"$(tr '\\0' ' ' < $p)\" = 'sleep 1234 ' ] && n=$((n+1)); done; echo $n";
+    api.sh("a", count)
+}
+
 #[test]
 fn a_kill_amid_a_command_leaves_a_session_that_works() {
     let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
     let api = Api::of(&daemon);
     api.open_id("a");
     let before = life(&api, "a");
-    let http = daemon.http();
-    let command = thread::spawn(move || {
-        let asked = json!({"command": "touch begun; sleep 60"});
-        Api::request_on(&http, "POST", "/sessions/a/exec", Some(&asked))
-    });
-    let begun = daemon.dir().join("ws/a/workspace/begun");
-    wait("the command runs", SETTLED, || begun.exists().then_some(()));
+    let command = begin_long_command(&daemon);
+    assert_eq!(left_of_long_command(&api), "1");
     daemon.restart(Ending::Kill);
     assert!(command.join().unwrap().is_err());
     assert_eq!(api.sh("a", "echo hi"), "hi");
+    wait("nothing is left of what nobody waits for", SETTLED, || {
+        (left_of_long_command(&api) == "0").then_some(())
+    });
     assert_eq!(life(&api, "a"), before);
     api.close("a", "?purge=true");
     assert!(labelled(&daemon.label()).is_empty());
 }
 
-#[test]
-fn an_orderly_end_does_not_wait_for_a_long_command() {
+fn an_orderly_end_does_not_wait(way: Exec) {
     let drain = ("SANDBOXD_DRAIN_TIMEOUT", "1");
-    let mut daemon = Daemon::start(&settings(&[WORKSPACES, drain]));
+    let mut daemon = Daemon::start(&settings(&[WORKSPACES, drain, way]));
     let api = Api::of(&daemon);
     api.open_id("a");
-    let http = daemon.http();
-    let command = thread::spawn(move || {
-        let asked = json!({"command": "touch begun; sleep 60"});
-        Api::request_on(&http, "POST", "/sessions/a/exec", Some(&asked))
-    });
-    let begun = daemon.dir().join("ws/a/workspace/begun");
-    wait("the command runs", SETTLED, || begun.exists().then_some(()));
+    let command = begin_long_command(&daemon);
+    assert_eq!(left_of_long_command(&api), "1");
     let began = Instant::now();
     let status = daemon.stop(Ending::Terminate);
     let took = began.elapsed();
@@ -287,9 +313,11 @@ fn an_orderly_end_does_not_wait_for_a_long_command() {
     assert!(took < Duration::from_secs(8), "{took:?}");
     drop(command.join().unwrap());
     daemon.start_again();
-    assert_eq!(
-        api.sh("a", "pidof sleep | wc -w"),
-        "1",
-        "the command is ended"
-    );
+    assert_eq!(left_of_long_command(&api), "0", "the command is ended");
+}
+
+#[test]
+fn an_orderly_end_does_not_wait_for_a_long_command() {
+    an_orderly_end_does_not_wait(BY_AGENT);
+    an_orderly_end_does_not_wait(BY_ENGINE);
 }

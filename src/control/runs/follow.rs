@@ -13,7 +13,7 @@ use super::sight::{About, Looked};
 use super::{lost, unheard, words};
 use crate::activity::Lease;
 use crate::agent::connection::{Connection, Error};
-use crate::agent::protocol::message::{Fetch, Filter, From, Wait};
+use crate::agent::protocol::message::{self, Fetch, Filter, From, Wait};
 use crate::agent::protocol::output::{Output, Record};
 use crate::control::request::{AtEnd, Follow, Position, Which};
 use crate::control::{Control, Refusal};
@@ -144,7 +144,7 @@ impl Follower {
                 }
                 Err(Error::Closed) => self.let_go(),
                 // Whether it is lost or was forgotten is seen at the next look.
-                Err(Error::Refused(crate::agent::protocol::message::Why::NoRun, _)) => {
+                Err(Error::Refused(message::Why::NoRun, _)) => {
                     self.let_go();
                 }
                 Err(Error::Refused(why, text)) => {
@@ -275,12 +275,7 @@ impl Follower {
         }
         let stops = self.at_end == AtEnd::Stop && (is_empty || self.is_behind_what_was_there());
         if end.is_some() || stops {
-            // As it is stored: with its ending, which the agent may not know all of.
-            let run = self
-                .control
-                .described(&self.id, &self.run, About::GoingOn)
-                .await;
-            match run {
+            match self.described(end).await {
                 Ok(run) => self.next.push_back(Piece::End(run)),
                 // What was read comes first.
                 Err(refusal) if self.next.is_empty() => return Err(refusal),
@@ -288,6 +283,18 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// Describes the run at the end of its output, or of what is read of it.
+    async fn described(&self, end: Option<Vec<u8>>) -> Result<wire::runs::Run, Refusal> {
+        // An agent that has said how it is need not be asked again.
+        let about = match end {
+            Some(_) => About::GoingOn,
+            None => About::Any,
+        };
+        let looked = self.control.looked_up(&self.id, &self.run, about).await?;
+        is_not_lost(&looked)?;
+        Ok(at_the_end(&looked, end.as_deref()))
     }
 
     fn is_behind_what_was_there(&self) -> bool {
@@ -308,10 +315,61 @@ impl Follower {
     }
 }
 
+/// Describes a run as it is stored, with its ending, which the agent may not know all of;
+/// and with what the agent says of it, in whose keeping its output is.
+fn at_the_end(looked: &Looked, end: Option<&[u8]>) -> wire::runs::Run {
+    let said: Option<message::Run> = end.and_then(|json| serde_json::from_slice(json).ok());
+    words::described(&looked.stored, said.as_ref().or(looked.heard.as_ref()))
+}
+
 /// Refuses a run whose output went with its sandbox.
 fn is_not_lost(looked: &Looked) -> Result<(), Refusal> {
     match &looked.stored.ended {
         Some(ended) if ended.cause.is_lost() => Err(lost(&looked.stored)),
         Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::fate::tests::{end, known, stored};
+    use super::super::fate::{Fate, Memory, Seen, what_became_of};
+    use super::*;
+    use crate::agent::protocol::message::Cause;
+    use crate::clock::Timestamp;
+    use crate::store::StoredRun;
+
+    #[test]
+    fn an_end_tells_what_can_be_read_again_whoever_wrote_the_ending_down() {
+        let run = known(Some(end(Cause::Exited, Some(4), None)));
+        let seen = Seen::Heard {
+            container: "c1",
+            life: "l1",
+            run: Some(&run),
+        };
+        let now = Timestamp::from_secs(1_700_000_060);
+        let Fate::Over(ended) = what_became_of(&stored(), seen, Memory::Held, now) else {
+            unreachable!("it has ended");
+        };
+        let ended = Arc::new(StoredRun {
+            ended: Some(ended),
+            ..stored()
+        });
+        let json = serde_json::to_vec(&run).unwrap();
+        let looked = |heard| Looked {
+            stored: Arc::clone(&ended),
+            heard,
+            connection: None,
+        };
+        // This reader's look found the ending, or somebody else's had before.
+        let found = at_the_end(&looked(Some(run.clone())), Some(&json));
+        let known_before = at_the_end(&looked(None), Some(&json));
+        let read_to_here = at_the_end(&looked(Some(run.clone())), None);
+        assert_eq!(found, known_before);
+        assert_eq!(found, read_to_here);
+        assert_eq!((found.first_seq, found.next_seq), (2, 7));
+        assert_eq!(found.exit_code, Some(4));
     }
 }
