@@ -120,9 +120,22 @@ fn an_engine_of_a_test_leaves_nothing_behind() {
 
 #[test]
 fn commands_of_an_engine_that_went_away_have_no_exit_code_and_sessions_heal() {
+    // An agent is joined by way of this engine: its processes have other numbers here.
+    commands_are_lost_and_sessions_heal("agent");
+}
+
+#[test]
+fn commands_by_the_exec_of_an_engine_that_went_away_have_no_exit_code_and_sessions_heal() {
+    commands_are_lost_and_sessions_heal("docker");
+}
+
+fn commands_are_lost_and_sessions_heal(way: &'static str) {
     let mut engine = SecondEngine::start(LiveRestore::Off, DataRoot::Plain);
-    let daemon = Daemon::start_on(&engine, &settings(&resync("3600")));
+    let changes = [&resync("3600")[..], &[("SANDBOXD_EXEC", way)]].concat();
+    let daemon = Daemon::start_on(&engine, &settings(&changes));
     let api = Api::of(&daemon);
+    // The first process of a container without an agent is a sleep as well.
+    let sleeps = if way == "docker" { "1\n" } else { "0\n" };
     for id in ["busy", "idle"] {
         api.open_id(id);
         api.sh(id, &format!("echo {id} > whose"));
@@ -176,7 +189,7 @@ fn commands_of_an_engine_that_went_away_have_no_exit_code_and_sessions_heal() {
                 assert_eq!(found, lives, "{what}: adopted as they are");
                 wait("the lost command is ended", SETTLED, || {
                     let reply = wait_for_command(&api, "busy", "pidof sleep | wc -w");
-                    (reply["output"] == "1\n").then_some(())
+                    (reply["output"] == sleeps).then_some(())
                 });
                 assert_eq!(api.info("busy")["incarnation"], incarnation, "{what}");
             }
