@@ -19,10 +19,18 @@ const TIMED_OUT: i64 = 124;
 /// A shell command on its way, with what is needed to write it down.
 struct Shell {
     errand: Errand,
-    command: String,
     began: Timestamp,
     request_id: RequestId,
     _slot: Slot,
+}
+
+impl Shell {
+    fn command(&self) -> &str {
+        match &self.errand.task.program {
+            Program::Shell(command) => command,
+            Program::Argv(_) => "",
+        }
+    }
 }
 
 /// A reply, with what is written down beside it.
@@ -57,7 +65,8 @@ impl Control {
         let output = Output::Merged {
             first: OUTPUT_BYTES_MAX,
         };
-        let program = Program::Shell(exec.command.clone());
+        // It may be large, and is held once.
+        let program = Program::Shell(exec.command);
         let shell = Shell {
             errand: Errand {
                 id: id.clone(),
@@ -68,7 +77,6 @@ impl Control {
                 deadline: Instant::now() + allowed,
                 when_lost: WhenLost::StartEmpty,
             },
-            command: exec.command,
             began: self.0.books.clock.now(),
             request_id: exec.request_id,
             _slot: self.slot(id)?,
@@ -91,7 +99,7 @@ impl Control {
     async fn carry_out(&self, shell: Shell, halt: &Halt) -> Result<ExecResponse, Refusal> {
         let _attended = self.0.attended.watch(&shell.errand.run);
         let mut leftover = None;
-        let told = match unfit(&shell.command) {
+        let told = match unfit(shell.command()) {
             Some(reply) => Ok(bare(reply, None)),
             None => match self.offer(&shell.errand, halt).await {
                 Ok(Met::Ran(mut ran, reset)) => {
@@ -122,7 +130,7 @@ impl Control {
         };
         let entry = Entry {
             op: "exec",
-            target: &shell.command,
+            target: shell.command(),
             ok: told.is_some_and(|told| told.reply.exit_code == Some(0)),
             detail,
             why: told.and_then(|told| told.why),

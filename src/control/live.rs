@@ -53,8 +53,12 @@ impl From<Refusal> for NotLive {
 
 impl Control {
     /// Gets a session's running sandbox, at the latest by `deadline`.
+    ///
+    /// A running sandbox whose agent answers is had without the engine.
     pub(super) async fn live(&self, id: &SessionId, deadline: Instant) -> Result<Live, NotLive> {
-        self.engine_answers()?;
+        if !self.goes_on_alone(id) {
+            self.engine_answers()?;
+        }
         let mut looked = false;
         for _ in 0..TRIES_MAX {
             let lease = timeout_at(deadline, self.0.loop_.leases.shared(id))
@@ -97,6 +101,21 @@ impl Control {
             }
         }
         Err(NotLive::Late)
+    }
+
+    /// Whether a session's sandbox runs and is reached whatever becomes of the engine.
+    ///
+    /// Behind another engine nothing is done: the sandbox may be started anew there.
+    fn goes_on_alone(&self, id: &SessionId) -> bool {
+        if self.0.loop_.engine.changed().is_some() {
+            return false;
+        }
+        let status = self.status(id);
+        let runs = self.open_record(id).is_some_and(|record| {
+            record.marks.parked.is_none() && status.has_reached(&record.marks)
+        });
+        let container = status.container.as_ref().filter(|_| runs);
+        container.is_some_and(|container| self.0.reacher.has_dialed(id, container))
     }
 
     /// Whether a session's workspace was removed by somebody else.

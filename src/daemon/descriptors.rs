@@ -19,31 +19,37 @@ const CONNECTIONS_MIN: usize = 8;
 pub(super) struct Wanted {
     /// Connections of clients.
     pub(super) connections: usize,
-    /// Commands, each with a stream of the engine beside its client's connection.
+    /// Commands, each with a stream of the engine beside its client's connection, unless
+    /// it goes over the stream of an agent.
     pub(super) commands: usize,
     /// Further calls to the engine.
     pub(super) calls: usize,
-    /// Agents of sandboxes.
+    /// Places of agents, and their streams.
     pub(super) agents: usize,
 }
 
 impl Wanted {
-    /// Descriptors that are no client's and no command's.
+    /// Descriptors that are no client's, no command's and no agent's.
     fn fixed(self) -> usize {
-        OWN_MAX + SHED_MAX + self.calls + self.agents
+        OWN_MAX + SHED_MAX + self.calls
     }
 
     /// Descriptors with which nothing has to be held back.
     fn total(self) -> usize {
-        self.fixed() + self.commands + self.connections
+        self.fixed()
+            .saturating_add(self.agents)
+            .saturating_add(self.commands)
+            .saturating_add(self.connections)
     }
 
     /// Returns how many connections a limit has room for.
     fn connections_within(self, limit: usize) -> usize {
         let free = limit.saturating_sub(self.fixed());
-        // Every command under way has a connection as well.
-        let for_commands = self.commands.min(free.div_ceil(2));
-        (free - for_commands).clamp(CONNECTIONS_MIN, self.connections.max(CONNECTIONS_MIN))
+        // A command goes by an agent or by the engine: where not all fit, the one has what
+        // the other leaves. Every command under way has a connection as well, and an agent
+        // that finds no descriptor dials again.
+        let beside = self.commands.max(self.agents).min(free.div_ceil(2));
+        (free - beside).clamp(CONNECTIONS_MIN, self.connections.max(CONNECTIONS_MIN))
     }
 }
 
@@ -57,14 +63,18 @@ pub(super) fn connections(wanted: Wanted) -> usize {
     }
     let limit = limit.unwrap_or(total);
     let connections = wanted.connections_within(limit);
+    if wanted.connections <= connections {
+        return connections;
+    }
     warn!(
         limit,
         needed = total,
         connections,
-        "the limit of open files is too low for what is configured, so fewer connections are served: raise it to what is needed (LimitNOFILE= of the unit, or ulimit -n), or lower SANDBOXD_MAX_CONNECTIONS={}, SANDBOXD_MAX_RUNNING_COMMANDS={} or SANDBOXD_MAX_WORKERS={}",
+        "the limit of open files is too low for what is configured, so fewer connections are served: raise it to what is needed (LimitNOFILE= of the unit, or ulimit -n), or lower SANDBOXD_MAX_CONNECTIONS={}, SANDBOXD_MAX_RUNNING_COMMANDS={}, SANDBOXD_MAX_WORKERS={} or SANDBOXD_MAX_SESSIONS, whose agents take {}",
         wanted.connections,
         wanted.commands,
         wanted.calls,
+        wanted.agents,
     );
     connections
 }
@@ -103,7 +113,7 @@ mod tests {
         connections: 1024,
         commands: 256,
         calls: 32,
-        agents: 0,
+        agents: 60,
     };
 
     #[test]
@@ -133,5 +143,39 @@ mod tests {
                 "{limit}"
             );
         }
+    }
+
+    #[test]
+    fn agents_cost_no_connection_where_commands_by_the_engine_would_take_as_much() {
+        let without = Wanted {
+            agents: 0,
+            ..DEFAULTS
+        };
+        for limit in 0..2 * DEFAULTS.total() {
+            let connections = DEFAULTS.connections_within(limit);
+            assert_eq!(connections, without.connections_within(limit), "{limit}");
+        }
+    }
+
+    #[test]
+    fn many_agents_have_their_descriptors_and_leave_as_many_to_connections() {
+        let many = Wanted {
+            agents: 3000,
+            ..DEFAULTS
+        };
+        assert_eq!(many.total() - DEFAULTS.total(), 3000 - DEFAULTS.agents);
+        for limit in [1024, 4096, many.total()] {
+            let connections = many.connections_within(limit);
+            let free = limit - many.fixed();
+            assert!(
+                connections + many.agents.min(free.div_ceil(2)) <= free,
+                "{limit}"
+            );
+        }
+        let unbounded = Wanted {
+            agents: usize::MAX,
+            ..DEFAULTS
+        };
+        assert_eq!(unbounded.total(), usize::MAX);
     }
 }

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::engine::{Call, Engine};
+use super::call::Call;
+use super::engine::Engine;
 use super::error::Error;
 use super::path::Path;
 

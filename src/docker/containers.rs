@@ -10,7 +10,8 @@ use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::body::{LIST_BYTES_MAX, parse};
-use super::engine::{Answer, Call, Engine};
+use super::call::{Answer, Call};
+use super::engine::Engine;
 use super::error::{Error, Kind};
 use super::inspect::{Inspect, Summary};
 use super::path::Path;

@@ -1,4 +1,4 @@
-//! Carries one call to the engine: connection, version, deadline, bounds.
+//! Carries calls to the engine: connection, version, deadline, bounds.
 //!
 //! Every call has a connection of its own. A kept connection that died with an
 //! engine's restart looks like a failed call, and on a unix socket a new one costs
@@ -13,18 +13,17 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, UPGRADE, USER_AGENT};
 use hyper::upgrade::Upgraded;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use hyperlocal::UnixConnector;
-use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::body::{BODY_BYTES_MAX, Body};
+use super::body::Body;
+use super::call::{Answer, Call, Content, Turns};
 use super::endpoint::Endpoint;
 use super::error::{Error, Kind};
-use super::path::Path;
 use super::version::{ApiVersion, EngineVersion};
 
 /// How long each class of call may take, from the asking to the last byte.
@@ -98,101 +97,6 @@ struct Shared {
     permits: Semaphore,
     /// The version agreed on. A std mutex: it guards one word and no await.
     agreed: Mutex<Option<ApiVersion>>,
-}
-
-/// One request and what is allowed to its answer.
-///
-/// Has no `Debug`: the body may hold the secrets of an environment.
-pub(super) struct Call {
-    name: &'static str,
-    method: Method,
-    path: Path,
-    body: Bytes,
-    content: Content,
-    turns: Turns,
-    deadline: Duration,
-    answer_bytes_max: usize,
-}
-
-/// What the body of a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    Json,
-    Tar,
-}
-
-/// What the connection of a call is after the head of its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turns {
-    /// The body of the answer.
-    Body,
-    /// A stream both ways.
-    Stream,
-}
-
-/// A whole answer with a status below 400.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) body: Bytes,
-}
-
-impl Call {
-    fn new(name: &'static str, method: Method, path: Path, deadline: Duration) -> Self {
-        Self {
-            name,
-            method,
-            path,
-            body: Bytes::new(),
-            content: Content::Json,
-            turns: Turns::Body,
-            deadline,
-            answer_bytes_max: BODY_BYTES_MAX,
-        }
-    }
-
-    pub(super) fn get(name: &'static str, path: Path, deadline: Duration) -> Self {
-        Self::new(name, Method::GET, path, deadline)
-    }
-
-    pub(super) fn post(name: &'static str, path: Path, deadline: Duration) -> Self {
-        Self::new(name, Method::POST, path, deadline)
-    }
-
-    pub(super) fn put(name: &'static str, path: Path, deadline: Duration) -> Self {
-        Self::new(name, Method::PUT, path, deadline)
-    }
-
-    pub(super) fn delete(name: &'static str, path: Path, deadline: Duration) -> Self {
-        Self::new(name, Method::DELETE, path, deadline)
-    }
-
-    /// Adds a JSON body.
-    pub(super) fn json<T: Serialize>(mut self, body: &T) -> Self {
-        self.body = serde_json::to_vec(body)
-            .expect("request bodies have text keys and serialise without failing")
-            .into();
-        self
-    }
-
-    /// Adds an archive as the body.
-    pub(super) fn tar(mut self, archive: Bytes) -> Self {
-        self.body = archive;
-        self.content = Content::Tar;
-        self
-    }
-
-    /// Asks for the connection itself, once the answer's head has come.
-    pub(super) fn both_ways(mut self) -> Self {
-        self.turns = Turns::Stream;
-        self
-    }
-
-    /// Allows a longer answer.
-    pub(super) fn answer_bytes_max(mut self, bound: usize) -> Self {
-        self.answer_bytes_max = bound;
-        self
-    }
 }
 
 impl Engine {
@@ -411,6 +315,7 @@ fn complains_of_version(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::docker::body::BODY_BYTES_MAX;
     use crate::docker::error::Retry;
     use crate::docker::testing::{Answer as Scripted, FakeEngine, version};
 

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::body::{Body, parse};
+use super::call::Call;
 use super::containers::Label;
-use super::engine::{Call, Engine};
+use super::engine::Engine;
 use super::error::{Error, Kind};
 use super::lines::Lines;
 use super::path::Path;

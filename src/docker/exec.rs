@@ -15,7 +15,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::body::{Body, parse};
-use super::engine::{Call, Engine};
+use super::call::Call;
+use super::engine::Engine;
 use super::error::{Error, Kind};
 use super::frames::{BadFrame, Decoder, Frame};
 use super::path::Path;

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::body::parse;
-use super::engine::{Call, Engine, within};
+use super::call::Call;
+use super::engine::{Engine, within};
 use super::error::{self, Error, Kind};
 use super::lines::Lines;
 use super::path::Path;

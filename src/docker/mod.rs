@@ -26,6 +26,7 @@ pub mod stats;
 pub mod version;
 
 mod body;
+mod call;
 mod lines;
 mod path;
 #[cfg(test)]

@@ -5,7 +5,8 @@
 use serde::Deserialize;
 
 use super::body::parse;
-use super::engine::{Call, Engine};
+use super::call::Call;
+use super::engine::Engine;
 use super::error::{Error, Kind};
 use super::path::Path;
 

@@ -183,26 +183,41 @@ impl Passes {
         }
     }
 
+    /// Looks at what is there of a session.
+    ///
+    /// What another engine says of our sessions says nothing about them. A doubt that came
+    /// up meanwhile, as happens when the engine is just back, is most often over at once.
+    async fn sight(&self, record: &Record, status: &Status) -> Sight {
+        let used = in_use(&self.executor.leases, &record.spec.id);
+        let mut looks = 0;
+        loop {
+            let before = self.engine.confirmed_soon().await;
+            let mut sight = observe(
+                &self.executor.host,
+                &self.executor.images,
+                used,
+                record,
+                status,
+            )
+            .await;
+            looks += 1;
+            if before.is_some() && self.engine.confirmed() == before {
+                return sight;
+            }
+            if before.is_none() || looks == LOOKS_MAX {
+                let why = self.engine.trouble();
+                sight.distrust(why.as_deref().unwrap_or(UNCONFIRMED));
+                return sight;
+            }
+        }
+    }
+
     async fn look(&self, id: &SessionId) -> Option<Moment> {
         let store = &self.executor.books.store;
         let record = store.record(id)?;
         let status = store.status(id).map(|status| (*status).clone());
         let status = status.unwrap_or_default();
-        let used = in_use(&self.executor.leases, id);
-        let before = self.engine.confirmed_soon().await;
-        let mut sight = observe(
-            &self.executor.host,
-            &self.executor.images,
-            used,
-            &record,
-            &status,
-        )
-        .await;
-        // What another engine says of our sessions says nothing about them.
-        if before.is_none() || self.engine.confirmed() != before {
-            let why = self.engine.trouble();
-            sight.distrust(why.as_deref().unwrap_or(UNCONFIRMED));
-        }
+        let sight = self.sight(&record, &status).await;
         let policy = self.executor.policy.get();
         let (aim, deadline) = aim_on_record(self, &policy, &record, self.now());
         Some(Moment {
@@ -392,6 +407,9 @@ impl Passes {
 /// Why a session whose containers the engine cannot start is tried again later.
 const NEVER_STARTS: &str =
     "the engine could not start its container, nor another that was made in its place";
+
+/// How often a session is looked at whose engine came into doubt under the look.
+const LOOKS_MAX: usize = 3;
 
 /// Why sessions wait while nobody knows which engine answers.
 const UNCONFIRMED: &str = "it is not known yet whether the engine is the one with the sandboxes";

@@ -302,7 +302,13 @@ impl Talk<'_> {
             }
         };
         let mut found = std::pin::pin!(found);
-        let ended = runner.ended(container);
+        let ended = async {
+            // The engine may be away, and its container with it.
+            tokio::select! {
+                () = runner.ended(container) => {}
+                () = host::vanished(container), if runner.reacher.has_known(session, container) => {}
+            }
+        };
         let mut ended = std::pin::pin!(ended);
         let connection = loop {
             tokio::select! {

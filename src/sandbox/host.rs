@@ -21,6 +21,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 /// The rest between two kills of what is left.
 const KILL_POLL: Duration = Duration::from_millis(10);
+/// The longest rest between two looks at a container that may have ended.
+const VANISHED_POLL_MAX: Duration = Duration::from_secs(1);
 /// How often what is left is killed: what forks during one kill is met by the next.
 const KILLS_MAX: usize = 20;
 
@@ -77,6 +79,47 @@ pub(super) async fn kill_left(container: &str, run: &RunId) -> Reach {
         }
     }
     Reach::Unseen
+}
+
+/// Waits until a container that was seen from here has no process any more; for ever where
+/// it goes on, or cannot be seen.
+pub(super) async fn vanished(container: &str) {
+    let mut rest = POLL;
+    loop {
+        sleep(rest).await;
+        let container = container.to_owned();
+        let looked = tokio::task::spawn_blocking(move || is_empty(&container)).await;
+        match looked {
+            Ok(Some(true)) => return,
+            Ok(Some(false) | None) => {}
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+        rest = (rest * 2).min(VANISHED_POLL_MAX);
+    }
+}
+
+/// Tells whether no living process is a container's; `None` where not all can be seen.
+fn is_empty(container: &str) -> Option<bool> {
+    for entry in fs::read_dir("/proc").ok()? {
+        let name = entry.ok()?.file_name();
+        let Some(pid) = name.to_str().filter(|name| name.parse::<u32>().is_ok()) else {
+            continue;
+        };
+        let read = |file| match fs::read(format!("/proc/{pid}/{file}")) {
+            Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+            Err(error) => Err(hidden(&error)),
+        };
+        match (read("cgroup"), read("stat")) {
+            (Err(Hidden::Unseen), _) | (_, Err(Hidden::Unseen)) => return None,
+            (Err(Hidden::Gone), _) | (_, Err(Hidden::Gone)) => {}
+            (Ok(groups), Ok(stat)) => {
+                if groups.contains(container) && living_group(&stat).is_some() {
+                    return Some(false);
+                }
+            }
+        }
+    }
+    Some(true)
 }
 
 /// Signals the processes of a run, if a signal is given, and counts them; `None` where

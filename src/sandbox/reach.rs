@@ -144,6 +144,18 @@ impl Reacher {
         }
     }
 
+    /// Tells whether the agent of a container has dialed and can be asked without the engine.
+    pub fn has_dialed(&self, session: &SessionId, container: &str) -> bool {
+        let inner = self.0.as_ref();
+        inner.is_some_and(|inner| inner.dock.connection(session, container).is_some())
+    }
+
+    /// Tells whether the agent of a container has ever dialed: its processes are seen here.
+    pub fn has_known(&self, session: &SessionId, container: &str) -> bool {
+        let inner = self.0.as_ref();
+        inner.is_some_and(|inner| inner.dock.knew(session, container))
+    }
+
     /// Tells whether the agent of a session is asked, as far as is known.
     pub fn reaches_agents(&self, session: &SessionId) -> bool {
         self.0.as_ref().is_some_and(|inner| {

@@ -24,6 +24,16 @@ fn through(proxy: &Proxy) -> Settings {
     settings(&[WORKSPACES, ("SANDBOXD_DOCKER_HOST", &proxy.address())])
 }
 
+/// The ways by which commands go.
+const WAYS: [&str; 2] = ["agent", "docker"];
+
+/// The same, with commands by this way.
+fn through_by(proxy: &Proxy, way: &str) -> Settings {
+    let mut asked = through(proxy);
+    asked.insert("SANDBOXD_EXEC".to_owned(), way.to_owned());
+    asked
+}
+
 /// Makes a request and checks how long it took.
 fn within(most: Duration, act: impl FnOnce() -> Response) -> Response {
     let began = Instant::now();
@@ -60,6 +70,22 @@ fn assert_unavailable(reply: &Response) {
     assert!(reply.header("retry-after").is_some());
 }
 
+/// Checks what becomes of a command on a running session while the engine is away: an
+/// agent runs it, and the engine's exec cannot.
+#[track_caller]
+fn assert_goes_by(way: &str, reply: &Response) {
+    if way == "docker" {
+        assert_unavailable(reply);
+        return;
+    }
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let ran = reply.json().unwrap();
+    assert_eq!(
+        (&ran["output"], &ran["exit_code"]),
+        (&json!("hi\n"), &json!(0))
+    );
+}
+
 /// Waits until only these sessions' containers are left.
 fn wait_for_containers(daemon: &Daemon, count: usize) {
     wait(&format!("{count} containers"), RECOVERED, || {
@@ -69,8 +95,14 @@ fn wait_for_containers(daemon: &Daemon, count: usize) {
 
 /// The whole story of an outage: known, survived, and over.
 fn an_outage_is_known_survived_and_over(mode: Mode) {
+    for way in WAYS {
+        an_outage_is_survived_by(mode, way);
+    }
+}
+
+fn an_outage_is_survived_by(mode: Mode, way: &str) {
     let proxy = Proxy::start();
-    let daemon = Daemon::start(&through(&proxy));
+    let daemon = Daemon::start(&through_by(&proxy, way));
     let api = Api::of(&daemon);
     api.open_id("stays");
     api.open_id("leaves");
@@ -86,10 +118,10 @@ fn an_outage_is_known_survived_and_over(mode: Mode) {
         2
     );
     assert_unavailable(&within(GIVEN_UP, || open(&api, "fails")));
-    assert_unavailable(&within(GIVEN_UP, || exec(&api, "stays")));
+    assert_goes_by(way, &within(GIVEN_UP, || exec(&api, "stays")));
     // By now the heartbeat has been silent for long: nobody waits any more.
     assert_unavailable(&within(AT_ONCE, || open(&api, "fails-too")));
-    assert_unavailable(&within(AT_ONCE, || exec(&api, "stays")));
+    assert_goes_by(way, &within(AT_ONCE, || exec(&api, "stays")));
     let closed = within(GIVEN_UP, || api.call("DELETE", "/sessions/leaves", None));
     assert_eq!(closed.status, 204, "{}", closed.text());
     assert_eq!(api.call("GET", "/sessions/fails", None).status, 404);
@@ -122,8 +154,14 @@ fn an_engine_that_says_nothing_is_known_survived_and_over() {
 
 #[test]
 fn what_a_freeze_catches_fails_soon_and_leaves_nothing_behind() {
+    for way in WAYS {
+        a_freeze_leaves_nothing_behind(way);
+    }
+}
+
+fn a_freeze_leaves_nothing_behind(way: &str) {
     let proxy = Proxy::start();
-    let daemon = Daemon::start(&through(&proxy));
+    let daemon = Daemon::start(&through_by(&proxy, way));
     let api = Api::of(&daemon);
     api.open_id("stays");
     proxy.set(Mode::Frozen);
@@ -140,7 +178,7 @@ fn what_a_freeze_catches_fails_soon_and_leaves_nothing_behind() {
     for opening in openings {
         assert_unavailable(&opening.join().unwrap());
     }
-    assert_unavailable(&command.join().unwrap());
+    assert_goes_by(way, &command.join().unwrap());
     let listed = api.json(200, "GET /sessions", None);
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
     proxy.set(Mode::Forward);
@@ -148,6 +186,68 @@ fn what_a_freeze_catches_fails_soon_and_leaves_nothing_behind() {
     wait_for_containers(&daemon, 1);
     api.open_id("caught-0");
     wait_for_containers(&daemon, 2);
+}
+
+#[test]
+fn a_command_under_way_goes_on_and_ends_truly_while_the_engine_is_away() {
+    for mode in [Mode::Refusing, Mode::Gone, Mode::Frozen] {
+        let proxy = Proxy::start();
+        let daemon = Daemon::start(&through_by(&proxy, "agent"));
+        let api = Api::of(&daemon);
+        api.open_id("stays");
+        let container = api.container("stays");
+        let gate = daemon.dir().join("ws/stays/workspace/gate");
+        let begun = daemon.dir().join("ws/stays/workspace/begun");
+        let command = {
+            let api = api.clone();
+            let command = "touch begun; until [ -e gate ]; do sleep 0.1; done; echo done; exit 7";
+            thread::spawn(move || api.exec("stays", command))
+        };
+        wait("the command runs", RECOVERED, || {
+            begun.exists().then_some(())
+        });
+        proxy.set(mode);
+        wait_for_health(&api, "degraded", NOTICED);
+        std::fs::write(gate, "").unwrap();
+        let ran = command.join().unwrap();
+        assert_eq!(
+            (&ran["output"], &ran["exit_code"]),
+            (&json!("done\n"), &json!(7)),
+            "{mode:?}: {ran}"
+        );
+        assert_eq!(health(&api)["status"], "degraded", "{mode:?}");
+        proxy.set(Mode::Forward);
+        wait_for_health(&api, "ok", RECOVERED);
+        assert_eq!(api.container("stays"), container, "{mode:?}");
+        assert_eq!(api.info("stays")["phase"], "running", "{mode:?}");
+    }
+}
+
+#[test]
+fn a_command_whose_container_dies_while_the_engine_is_away_has_no_exit_code() {
+    let proxy = Proxy::start();
+    let daemon = Daemon::start(&through_by(&proxy, "agent"));
+    let api = Api::of(&daemon);
+    api.open_id("a");
+    let container = api.container("a");
+    let begun = daemon.dir().join("ws/a/workspace/begun");
+    let command = {
+        let api = api.clone();
+        thread::spawn(move || api.exec("a", "touch begun; sleep 1234"))
+    };
+    wait("the command runs", RECOVERED, || {
+        begun.exists().then_some(())
+    });
+    proxy.set(Mode::Gone);
+    wait_for_health(&api, "degraded", NOTICED);
+    docker(&["kill", &container]);
+    let ran = command.join().unwrap();
+    assert_eq!(ran["exit_code"], Value::Null, "{ran}");
+    assert_eq!(ran["reason"], "container_lost", "{ran}");
+    assert_unavailable(&within(GIVEN_UP, || exec(&api, "a")));
+    proxy.set(Mode::Forward);
+    wait_for_health(&api, "ok", RECOVERED);
+    assert_eq!(api.exec("a", "echo hi")["output"], "hi\n");
 }
 
 #[test]
@@ -334,7 +434,15 @@ fn what_the_engine_never_does_is_asked_of_it_at_a_bounded_rate() {
         proxy.answer_nothing();
         if id != "stop" {
             assert_eq!(told.status, 502, "{id}: {}", told.text());
-            assert_eq!(api.sh(id, "cat f"), "kept", "{id}: it heals");
+            // An attempt that was under way may still be told to have failed.
+            wait(&format!("{id} heals"), RECOVERED, || {
+                let asked = json!({"command": "cat f"});
+                let reply = api.call("POST", &format!("/sessions/{id}/exec"), Some(&asked));
+                assert!(matches!(reply.status, 200 | 502), "{id}: {}", reply.text());
+                (reply.status == 200).then(|| {
+                    assert_eq!(reply.json().unwrap()["output"], "kept\n", "{id}");
+                })
+            });
         }
     }
 }
@@ -371,12 +479,15 @@ fn an_opening_costs_two_commits_and_a_command_none_that_is_synced() {
         let text = std::fs::read_to_string(daemon.dir().join("state/committed")).unwrap();
         text.trim().parse().unwrap()
     };
+    let first = docker(&["inspect", "--format", "{{.Id}}", &api.container("first")]);
     let calls = || {
         let calls = ["POST", "GET"].map(|method| proxy.calls(method));
         let calls = calls.iter().flatten();
-        // What the heartbeat and the resync ask for is no part of it.
+        // What the heartbeat and the resync ask for is no part of it, nor is a last look at
+        // the other one.
         calls
             .filter(|call| call.contains("/containers/") || call.contains("/exec/"))
+            .filter(|call| !call.contains(&first))
             .count()
     };
     let (before, called) = (commits(), calls());

@@ -22,6 +22,7 @@ mod engine;
 mod engine_changed;
 mod engine_disasters;
 mod engine_faults;
+mod engine_version;
 mod fake_engine;
 mod fake_engine_faults;
 mod host_disasters;
