@@ -318,9 +318,10 @@ fn log(reader: &mut Reader<'_>) -> Log {
 
 fn exec(reader: &mut Reader<'_>) -> Exec {
     let program = reader.maybe_path("SANDBOXD_AGENT");
-    match reader.choice("SANDBOXD_EXEC", &[("agent", true), ("docker", false)]) {
-        true => Exec::Agent(program),
-        false => Exec::Docker,
+    if reader.choice("SANDBOXD_EXEC", &[("agent", true), ("docker", false)]) {
+        Exec::Agent(program)
+    } else {
+        Exec::Docker
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Follower {
 }
 
 /// An answer that is on its way; dropping it takes the request back.
-type Ahead = Pin<Box<dyn Future<Output = Result<Output, Error>> + Send>>;
+type Ahead = Pin<Box<dyn Future<Output = Result<Output, Error>> + Send + Sync>>;
 
 impl fmt::Debug for Follower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -137,7 +137,7 @@ impl Control {
             place,
         };
         let held = Held { slot, lease: None };
-        self.0.runs.spawn(watched.to_its_end(held));
+        self.0.runs.spawn(watched.until_over(held));
     }
 
     /// Whether the sandbox of a watched run has run out of memory since its watch began.
@@ -159,7 +159,7 @@ impl Control {
 }
 
 impl Watched {
-    async fn to_its_end(self, mut held: Held) {
+    async fn until_over(self, mut held: Held) {
         let mut pause = PAUSE_MIN;
         let mut has_heard_the_end = false;
         loop {

@@ -156,74 +156,28 @@ mod tests {
         })
     }
 
+    /// An ending with its state, reason, exit code and line in the log.
+    type Row = (StoredRun, &'static str, &'static str, Option<i64>, &'static str);
+
+    fn endings() -> Vec<Row> {
+        use Cause::{Exited, OutputLimit, Signal, StartFailed, Stopped, Timeout};
+        let row = |run, state, reason, code, detail| (run, state, reason, code, detail);
+        vec![
+            row(ended(Exited, Some(0), None), "exited", "exited", Some(0), "exit 0"),
+            row(ended(Exited, Some(3), None), "exited", "exited", Some(3), "exit 3"),
+            row(ended(Exited, None, Some(11)), "killed", "signal", Some(139), "signal 11"),
+            row(ended(StartFailed, Some(127), None), "exited", "start_failed", Some(127), "exit 127"),
+            row(ended(Timeout, None, Some(9)), "killed", "timeout", None, "timed out"),
+            row(ended(OutputLimit, None, Some(15)), "killed", "output_limit", None, "output limit"),
+            row(ended(Stopped, Some(0), None), "killed", "stopped", None, "stopped"),
+            row(ended(Signal, None, Some(2)), "killed", "signal", Some(130), "signal 2"),
+            row(over(Seen::NoContainer), "lost", "container_lost", None, "sandbox gone"),
+        ]
+    }
+
     #[test]
     fn every_ending_has_its_own_words_and_only_a_clean_exit_is_a_success() {
-        let table = [
-            (
-                ended(Cause::Exited, Some(0), None),
-                "exited",
-                "exited",
-                Some(0),
-                "exit 0",
-            ),
-            (
-                ended(Cause::Exited, Some(3), None),
-                "exited",
-                "exited",
-                Some(3),
-                "exit 3",
-            ),
-            (
-                ended(Cause::Exited, None, Some(11)),
-                "killed",
-                "signal",
-                Some(139),
-                "signal 11",
-            ),
-            (
-                ended(Cause::StartFailed, Some(127), None),
-                "exited",
-                "start_failed",
-                Some(127),
-                "exit 127",
-            ),
-            (
-                ended(Cause::Timeout, None, Some(9)),
-                "killed",
-                "timeout",
-                None,
-                "timed out",
-            ),
-            (
-                ended(Cause::OutputLimit, None, Some(15)),
-                "killed",
-                "output_limit",
-                None,
-                "output limit",
-            ),
-            (
-                ended(Cause::Stopped, Some(0), None),
-                "killed",
-                "stopped",
-                None,
-                "stopped",
-            ),
-            (
-                ended(Cause::Signal, None, Some(2)),
-                "killed",
-                "signal",
-                Some(130),
-                "signal 2",
-            ),
-            (
-                over(Seen::NoContainer),
-                "lost",
-                "container_lost",
-                None,
-                "sandbox gone",
-            ),
-        ];
-        for (run, state, reason, code, detail) in table {
+        for (run, state, reason, code, detail) in endings() {
             let shown = described(&run, None);
             assert_eq!(shown.state, state);
             assert_eq!(shown.reason.as_deref(), Some(reason));

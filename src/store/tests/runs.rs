@@ -20,9 +20,9 @@ fn ids(store: &Store, session: &str) -> Vec<RunId> {
     runs.map(|run| run.run_id.clone()).collect()
 }
 
-fn found(outcome: Result<Committed, CommitError>) -> Option<RunFound> {
+fn found(outcome: &Result<Committed, CommitError>) -> Option<RunFound> {
     match outcome {
-        Err(CommitError::Conflict(Conflict::Run { found, .. })) => Some(found),
+        Err(CommitError::Conflict(Conflict::Run { found, .. })) => Some(*found),
         Err(_) | Ok(_) => None,
     }
 }
@@ -57,17 +57,17 @@ async fn a_run_begins_once_and_ends_once() {
             .put_run(&a, ended_run(n), ExpectRun::GoesOn)
             .event(Some(&a), event("exit 3"))
     };
-    assert_eq!(found(store.commit(begin(1)).await), Some(RunFound::GoesOn));
-    assert_eq!(found(store.commit(end(2)).await), Some(RunFound::Absent));
+    assert_eq!(found(&store.commit(begin(1)).await), Some(RunFound::GoesOn));
+    assert_eq!(found(&store.commit(end(2)).await), Some(RunFound::Absent));
     let ends = futures_util::future::join_all([1, 1, 1].map(|n| store.commit(end(n)))).await;
     let outcomes: Vec<_> = ends.into_iter().map(found).collect();
     assert_eq!(outcomes, [None, Some(RunFound::Over), Some(RunFound::Over)]);
-    assert_eq!(found(store.commit(begin(1)).await), Some(RunFound::Over));
+    assert_eq!(found(&store.commit(begin(1)).await), Some(RunFound::Over));
     let page = store.events(Some(&a), 0, page_all()).unwrap();
     assert_eq!(page.latest_seq, 1, "its end is told once");
     let nowhere = Batch::new().put_run(&id("b"), run(1), ExpectRun::Absent);
     assert_eq!(
-        found(store.commit(nowhere).await),
+        found(&store.commit(nowhere).await),
         Some(RunFound::NoSession)
     );
 }
