@@ -353,8 +353,9 @@ fn unread_input_is_bounded_and_taken_back() {
     let mut start = shell("sleep 1000");
     start.stdin = Stdin::Open;
     caller.start(&start).unwrap();
+    let piece = vec![b'x'; 64 << 10];
     let asks: Vec<u64> = (0..12)
-        .map(|_| caller.ask_input(&start.run, &[b'x'; 64 << 10], false))
+        .map(|_| caller.ask_input(&start.run, &piece, false))
         .collect();
     // The pipe takes the first; eight wait; the others are refused.
     caller.wait_done(asks[0]).unwrap();

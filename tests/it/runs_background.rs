@@ -137,53 +137,35 @@ fn a_run_is_started_once_under_its_id_and_listed() {
     );
 }
 
-#[test]
-fn every_ending_has_its_reason_and_is_told_once() {
-    let (_daemon, api) = a_session(&[]);
-    let table = [
-        (
-            json!({"command": "exit 0"}),
-            "exited",
-            "exited",
-            json!(0),
-            "exit 0",
-        ),
-        (
-            json!({"command": "exit 3"}),
-            "exited",
-            "exited",
-            json!(3),
-            "exit 3",
-        ),
-        (
-            json!({"argv": ["/no/such"]}),
-            "exited",
-            "start_failed",
-            json!(127),
-            "exit 127",
-        ),
-        (
-            json!({"command": "kill -SEGV $$"}),
+/// Requests with the state, the reason, the code and the line in the log of their end.
+type Ending = (Value, &'static str, &'static str, Value, &'static str);
+
+fn endings() -> Vec<Ending> {
+    let row = |asked, state, reason, code, detail| (asked, state, reason, code, detail);
+    let (none, sh) = (Value::Null, |command: &str| json!({"command": command}));
+    let late = json!({"command": "sleep 1000", "timeout_seconds": 0.3});
+    let loud = json!({"command": "yes", "output_limit": 5000});
+    let missing = json!({"argv": ["/no/such"]});
+    vec![
+        row(sh("exit 0"), "exited", "exited", json!(0), "exit 0"),
+        row(sh("exit 3"), "exited", "exited", json!(3), "exit 3"),
+        row(missing, "exited", "start_failed", json!(127), "exit 127"),
+        row(
+            sh("kill -SEGV $$"),
             "killed",
             "signal",
             json!(139),
             "signal 11",
         ),
-        (
-            json!({"command": "sleep 1000", "timeout_seconds": 0.3}),
-            "killed",
-            "timeout",
-            Value::Null,
-            "timed out",
-        ),
-        (
-            json!({"command": "yes", "output_limit": 5000}),
-            "killed",
-            "output_limit",
-            Value::Null,
-            "output limit",
-        ),
-    ];
+        row(late, "killed", "timeout", none.clone(), "timed out"),
+        row(loud, "killed", "output_limit", none, "output limit"),
+    ]
+}
+
+#[test]
+fn every_ending_has_its_reason_and_is_told_once() {
+    let (_daemon, api) = a_session(&[]);
+    let table = endings();
     for (asked, state, reason, code, detail) in &table {
         let call = format!("POST /sessions/{SESSION}/runs");
         let run = api.json(201, &call, Some(asked));

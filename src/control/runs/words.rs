@@ -157,21 +157,81 @@ mod tests {
     }
 
     /// An ending with its state, reason, exit code and line in the log.
-    type Row = (StoredRun, &'static str, &'static str, Option<i64>, &'static str);
+    type Row = (
+        StoredRun,
+        &'static str,
+        &'static str,
+        Option<i64>,
+        &'static str,
+    );
 
     fn endings() -> Vec<Row> {
         use Cause::{Exited, OutputLimit, Signal, StartFailed, Stopped, Timeout};
         let row = |run, state, reason, code, detail| (run, state, reason, code, detail);
         vec![
-            row(ended(Exited, Some(0), None), "exited", "exited", Some(0), "exit 0"),
-            row(ended(Exited, Some(3), None), "exited", "exited", Some(3), "exit 3"),
-            row(ended(Exited, None, Some(11)), "killed", "signal", Some(139), "signal 11"),
-            row(ended(StartFailed, Some(127), None), "exited", "start_failed", Some(127), "exit 127"),
-            row(ended(Timeout, None, Some(9)), "killed", "timeout", None, "timed out"),
-            row(ended(OutputLimit, None, Some(15)), "killed", "output_limit", None, "output limit"),
-            row(ended(Stopped, Some(0), None), "killed", "stopped", None, "stopped"),
-            row(ended(Signal, None, Some(2)), "killed", "signal", Some(130), "signal 2"),
-            row(over(Seen::NoContainer), "lost", "container_lost", None, "sandbox gone"),
+            row(
+                ended(Exited, Some(0), None),
+                "exited",
+                "exited",
+                Some(0),
+                "exit 0",
+            ),
+            row(
+                ended(Exited, Some(3), None),
+                "exited",
+                "exited",
+                Some(3),
+                "exit 3",
+            ),
+            row(
+                ended(Exited, None, Some(11)),
+                "killed",
+                "signal",
+                Some(139),
+                "signal 11",
+            ),
+            row(
+                ended(StartFailed, Some(127), None),
+                "exited",
+                "start_failed",
+                Some(127),
+                "exit 127",
+            ),
+            row(
+                ended(Timeout, None, Some(9)),
+                "killed",
+                "timeout",
+                None,
+                "timed out",
+            ),
+            row(
+                ended(OutputLimit, None, Some(15)),
+                "killed",
+                "output_limit",
+                None,
+                "output limit",
+            ),
+            row(
+                ended(Stopped, Some(0), None),
+                "killed",
+                "stopped",
+                None,
+                "stopped",
+            ),
+            row(
+                ended(Signal, None, Some(2)),
+                "killed",
+                "signal",
+                Some(130),
+                "signal 2",
+            ),
+            row(
+                over(Seen::NoContainer),
+                "lost",
+                "container_lost",
+                None,
+                "sandbox gone",
+            ),
         ]
     }
 

@@ -60,7 +60,7 @@ async fn a_run_begins_once_and_ends_once() {
     assert_eq!(found(&store.commit(begin(1)).await), Some(RunFound::GoesOn));
     assert_eq!(found(&store.commit(end(2)).await), Some(RunFound::Absent));
     let ends = futures_util::future::join_all([1, 1, 1].map(|n| store.commit(end(n)))).await;
-    let outcomes: Vec<_> = ends.into_iter().map(found).collect();
+    let outcomes: Vec<_> = ends.iter().map(found).collect();
     assert_eq!(outcomes, [None, Some(RunFound::Over), Some(RunFound::Over)]);
     assert_eq!(found(&store.commit(begin(1)).await), Some(RunFound::Over));
     let page = store.events(Some(&a), 0, page_all()).unwrap();
