@@ -168,6 +168,24 @@ pub enum Refusal {
         "Runtime '{0}' does not let callers choose the user of a command. The operator allows it with users=any."
     )]
     UserNotAllowed(String),
+    /// The sandbox does not know the user, or may not become it.
+    #[error("The command cannot run as this user: {0}")]
+    UserNotPossible(String),
+    /// The sandbox does not do what was asked of one of its runs.
+    #[error("The sandbox does not do this: {0}")]
+    NotPossible(String),
+    /// The sandbox holds as much for its runs as it may.
+    #[error("The sandbox of session {id} takes no more {what}: {limit} of {limit} are there.")]
+    SandboxCeiling {
+        /// The session.
+        id: SessionId,
+        /// The stable name of the ceiling.
+        name: &'static str,
+        /// What there are as many of as may be.
+        what: &'static str,
+        /// The ceiling.
+        limit: u64,
+    },
     /// There is no such terminal in the session.
     #[error("No such terminal: {0}")]
     NoTty(String),
@@ -238,7 +256,12 @@ impl Refusal {
             Self::ViewerCeiling { id, limit, .. } => {
                 ceiling("tty_viewers", *limit, *limit, format!("session:{id}"))
             }
+            Self::SandboxCeiling {
+                id, name, limit, ..
+            } => ceiling(name, *limit, *limit, format!("session:{id}")),
             Self::UnknownRuntime { .. }
+            | Self::UserNotPossible(_)
+            | Self::NotPossible(_)
             | Self::NoRun(_)
             | Self::RunIdUsed(_)
             | Self::RunOver(..)

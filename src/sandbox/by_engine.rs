@@ -157,9 +157,11 @@ async fn begin(
         // Nothing runs in a container that had stopped by then.
         Err(error) if matches!(error.status(), Some(404 | 409)) => Err(NotRun::ContainerDown),
         Err(error) if error.is_unreachable() => Err(error.into()),
-        // A user that the image does not have, for one.
         Err(error) if error.status() == Some(400) => {
             let words = error.message().unwrap_or_default().to_owned();
+            if command.task.user.is_some() && is_about_the_user(&words) {
+                return Err(NotRun::User(words));
+            }
             over(Ran::unstarted(output, START_FAILED, words))
         }
         Err(error) => {
@@ -168,6 +170,13 @@ async fn begin(
             over(Ran::silent(Ending::Unknown(loss)))
         }
     }
+}
+
+/// Whether an engine says that the image has no such user, or no such group.
+fn is_about_the_user(words: &str) -> bool {
+    ["unable to find user", "unable to find group", "no matching entries"]
+        .iter()
+        .any(|part| words.contains(part))
 }
 
 impl Errand<'_> {

@@ -13,6 +13,8 @@ use crate::agent::protocol::message::Size;
 
 /// Columns or rows of the largest screen.
 pub const SIDE_MAX: u16 = 1000;
+/// Characters of the largest screen.
+pub const CELLS_MAX: u32 = 250_000;
 /// Bytes of an unfinished sequence that are kept; what is longer loses its middle.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a title that are kept.
@@ -62,7 +64,7 @@ impl fmt::Debug for Screen {
 }
 
 impl Screen {
-    /// Makes an empty screen; each side is put within 1 and [`SIDE_MAX`].
+    /// Makes an empty screen, of a size that is [`bounded`].
     pub fn new(size: Size) -> Self {
         let (rows, cols) = sides(size);
         Self {
@@ -157,9 +159,22 @@ impl Screen {
     }
 }
 
+/// Puts each side within 1 and [`SIDE_MAX`], and takes rows away until there are no more
+/// characters than [`CELLS_MAX`].
+pub fn bounded(size: Size) -> Size {
+    let (rows, cols) = sides(size);
+    Size {
+        cols: cols.get(),
+        rows: rows.get(),
+    }
+}
+
 fn sides(size: Size) -> (NonZeroU16, NonZeroU16) {
     let side = |n: u16| NonZeroU16::new(n.min(SIDE_MAX)).unwrap_or(NonZeroU16::MIN);
-    (side(size.rows), side(size.cols))
+    let cols = side(size.cols);
+    let most = CELLS_MAX / u32::from(cols.get());
+    let rows = size.rows.min(u16::try_from(most).unwrap_or(SIDE_MAX));
+    (side(rows), cols)
 }
 
 /// Tells where sequences end, byte by byte, as the emulator's parser does.
@@ -405,13 +420,17 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_bounded() {
-        assert_eq!(
-            screen(0, u16::MAX).size(),
-            Size {
-                cols: 1,
-                rows: SIDE_MAX
-            }
-        );
+    fn sides_and_what_they_make_together_are_bounded() {
+        for (asked, cols, rows) in [
+            ((0, u16::MAX), 1, SIDE_MAX),
+            ((u16::MAX, 0), SIDE_MAX, 1),
+            ((u16::MAX, u16::MAX), 1000, 250),
+            ((500, 500), 500, 500),
+            ((501, 500), 501, 499),
+        ] {
+            let size = screen(asked.0, asked.1).size();
+            assert_eq!(size, Size { cols, rows });
+            assert_eq!(bounded(size), size);
+        }
     }
 }
