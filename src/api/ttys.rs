@@ -40,7 +40,8 @@ fn read_open(body: &JsonText, request_id: RequestId) -> Result<OpenTty, Failure>
     let wide = form.optional(&cols, side).unwrap_or(COLS);
     let high = form.optional(&rows, side).unwrap_or(ROWS);
     if CELLS_MAX < u32::from(wide) * u32::from(high) {
-        let fault = format!("a terminal has at most {CELLS_MAX} characters, which are cols by rows");
+        let fault =
+            format!("a terminal has at most {CELLS_MAX} characters, which are cols by rows");
         form.refuse(&cols, Fault::value(fault));
     }
     let options = command::options(&mut form, &how, Input::Open);

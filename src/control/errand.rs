@@ -274,7 +274,9 @@ fn refusal(errand: &Errand, not_run: NotRun) -> Refusal {
         NotRun::User(words) => Refusal::UserNotPossible(words),
         NotRun::Engine(error) => engine_refusal(&error),
         // The sandbox is looked for again instead, and the ceiling told by its number.
-        NotRun::ContainerDown | NotRun::Late | NotRun::Ceiling => Refusal::EngineUnavailable(not_run.to_string()),
+        NotRun::ContainerDown | NotRun::Late | NotRun::Ceiling => {
+            Refusal::EngineUnavailable(not_run.to_string())
+        }
     }
 }
 

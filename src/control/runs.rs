@@ -128,9 +128,7 @@ impl Control {
         match connection.signal(run, signal).await {
             Ok(()) => Ok(()),
             Err(Error::Closed) => Err(unheard(id)),
-            Err(Error::Refused(why, text)) => {
-                Err(refusal_of((id, run), Wish::Signal, (why, text)))
-            }
+            Err(Error::Refused(why, text)) => Err(refusal_of((id, run), Wish::Signal, (why, text))),
         }
     }
 
@@ -230,11 +228,7 @@ impl Wish {
 }
 
 /// Puts the refusal of an agent into the caller's words.
-fn refusal_of(
-    (id, run): (&SessionId, &RunId),
-    wish: Wish,
-    (why, text): (Why, String),
-) -> Refusal {
+fn refusal_of((id, run): (&SessionId, &RunId), wish: Wish, (why, text): (Why, String)) -> Refusal {
     match why {
         Why::NoRun => Refusal::NoRun(run.clone()),
         Why::Conflict => Refusal::RunIdUsed(run.clone()),

@@ -123,7 +123,16 @@ pub(super) async fn run(
         Ok(ending) => ending,
         Err(cut) => errand.cut(cut, &exec, &mut stream).await,
     };
-    Ok(errand.ran(ending))
+    let ran = errand.ran(ending);
+    if command.task.user.is_some() && matches!(ran.ending, Ending::StartFailed(_)) {
+        // Most engines say it in the place of output.
+        let words = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let words = words + &String::from_utf8_lossy(&ran.stderr);
+        if is_about_the_user(&words) {
+            return Err(NotRun::User(words.trim_end().to_owned()));
+        }
+    }
+    Ok(ran)
 }
 
 /// What became of the start of a command.
@@ -174,9 +183,13 @@ async fn begin(
 
 /// Whether an engine says that the image has no such user, or no such group.
 fn is_about_the_user(words: &str) -> bool {
-    ["unable to find user", "unable to find group", "no matching entries"]
-        .iter()
-        .any(|part| words.contains(part))
+    [
+        "unable to find user",
+        "unable to find group",
+        "no matching entries",
+    ]
+    .iter()
+    .any(|part| words.contains(part))
 }
 
 impl Errand<'_> {

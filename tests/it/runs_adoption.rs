@@ -43,7 +43,7 @@ fn status(api: &Api, path: &str) -> u16 {
 }
 
 fn runs_in(container: &str, word: &str) -> bool {
-    docker(&["top", container, "-eo", "args"]).contains(word)
+    docker(&["top", container, "-eo", "pid,args"]).contains(word)
 }
 
 fn follow(path: &str) -> Request {
@@ -115,7 +115,10 @@ fn a_run_that_waits_for_a_reader_waits_through_a_kill_of_the_daemon_and_loses_no
     assert_eq!(describe(&api, &path)["state"], "running");
     assert_eq!(api.exec("s", "cat over")["exit_code"], 1);
     let expected: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
-    assert!(whole_output(&api, &path) == expected, "it is not what was written");
+    assert!(
+        whole_output(&api, &path) == expected,
+        "it is not what was written"
+    );
     assert_eq!(ended(&api, &path)["exit_code"], 0);
 }
 
@@ -225,11 +228,18 @@ fn a_run_ends_with_its_sandbox_and_is_forgotten_with_its_session() {
     let lost = |path: &str| {
         let reply = api.call("GET", path, None);
         let body = reply.json().unwrap();
-        assert_eq!((reply.status, &body["reason"]), (410, &json!("container_lost")), "{body}");
+        assert_eq!(
+            (reply.status, &body["reason"]),
+            (410, &json!("container_lost")),
+            "{body}"
+        );
         assert_eq!(body["code"], "run_lost");
     };
     lost(&path);
-    lost(&format!("/sessions/a/runs/{}", tty["run_id"].as_str().unwrap()));
+    lost(&format!(
+        "/sessions/a/runs/{}",
+        tty["run_id"].as_str().unwrap()
+    ));
     lost(&format!("{path}/output?follow=true"));
     let ttys = api.json(200, "GET /sessions/a/ttys", None);
     assert_eq!(ttys["ttys"], json!([]));
@@ -304,7 +314,7 @@ fn a_bomb_left_behind_by_a_command_is_bounded_and_goes_with_the_sandbox() {
     assert_eq!(ran["exit_code"], 0, "{ran}");
     let container = api.container("s");
     wait("it has all the processes there may be", SOON, || {
-        let top = docker(&["top", &container, "-eo", "args"]);
+        let top = docker(&["top", &container, "-eo", "pid,args"]);
         (20 < top.matches("sleep 71700").count()).then_some(())
     });
     // What is asked now is answered, whatever it is.
@@ -315,10 +325,14 @@ fn a_bomb_left_behind_by_a_command_is_bounded_and_goes_with_the_sandbox() {
     assert_eq!(status(&api, "/sessions/s"), 404);
     // Of a run in the background it is ended by its id.
     api.open_id("s");
-    let path = begin(&api, "s", &json!({"command": format!("{bomb} exec sleep 71701")}));
+    let path = begin(
+        &api,
+        "s",
+        &json!({"command": format!("{bomb} exec sleep 71701")}),
+    );
     let container = api.container("s");
     wait("it has all the processes there may be", SOON, || {
-        let top = docker(&["top", &container, "-eo", "args"]);
+        let top = docker(&["top", &container, "-eo", "pid,args"]);
         (20 < top.matches("sleep 71700").count()).then_some(())
     });
     api.json(204, &format!("POST {path}/stop"), None);
@@ -348,7 +362,10 @@ fn what_cannot_be_run_as_asked_is_told_the_same_of_every_command() {
             let mut asked = asked.clone();
             asked["user"] = json!("nosuchuser");
             let refused = api.json(403, &format!("POST /sessions/s/{route}"), Some(&asked));
-            assert_eq!(refused["code"], "user_not_possible", "{way} {route}: {refused}");
+            assert_eq!(
+                refused["code"], "user_not_possible",
+                "{way} {route}: {refused}"
+            );
             let words = refused["detail"].as_str().unwrap();
             assert!(words.contains("nosuchuser"), "{way} {route}: {words}");
         }

@@ -28,10 +28,7 @@ fn start() -> (Daemon, Api) {
 }
 
 /// Does something while the streams break again and again; returns how many did.
-fn while_streams_break<T: Send>(
-    daemon: &Daemon,
-    act: impl FnOnce() -> T + Send,
-) -> (T, usize) {
+fn while_streams_break<T: Send>(daemon: &Daemon, act: impl FnOnce() -> T + Send) -> (T, usize) {
     thread::scope(|scope| {
         let acting = scope.spawn(act);
         let mut broken = 0;
@@ -71,7 +68,10 @@ fn a_run_of_much_output_whose_stream_breaks_runs_once_and_its_output_is_whole() 
     });
     assert!(1 < broken, "{broken}");
     assert_eq!(ran["exit_code"], 0, "{}", ran["stderr"]);
-    assert!(ran["stdout"] == counted(100_000), "it is not what was written");
+    assert!(
+        ran["stdout"] == counted(100_000),
+        "it is not what was written"
+    );
     assert_eq!(api.sh("s", "cat traces"), "begun");
 }
 
@@ -80,7 +80,10 @@ fn a_follower_whose_stream_breaks_misses_nothing_and_reads_nothing_twice() {
     let (daemon, api) = start();
     let asked = json!({"command": LONG, "overflow": "wait"});
     let run = api.json(201, "POST /sessions/s/runs", Some(&asked));
-    let path = format!("/sessions/s/runs/{}/output?follow=true", run["run_id"].as_str().unwrap());
+    let path = format!(
+        "/sessions/s/runs/{}/output?follow=true",
+        run["run_id"].as_str().unwrap()
+    );
     let bytes = Request {
         method: "GET".to_owned(),
         path: path.clone(),
@@ -95,7 +98,10 @@ fn a_follower_whose_stream_breaks_misses_nothing_and_reads_nothing_twice() {
         })
     });
     assert!(1 < broken, "{broken}");
-    assert!(bytes.text() == counted(100_000), "the bytes are not what was written");
+    assert!(
+        bytes.text() == counted(100_000),
+        "the bytes are not what was written"
+    );
     let records: Vec<Value> = records
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -109,7 +115,10 @@ fn a_follower_whose_stream_breaks_misses_nothing_and_reads_nothing_twice() {
         .iter()
         .map(|one| one["data"].as_str().unwrap())
         .collect();
-    assert!(text == counted(100_000), "the records are not what was written");
+    assert!(
+        text == counted(100_000),
+        "the records are not what was written"
+    );
     assert_eq!(api.sh("s", "cat traces"), "begun");
 }
 
@@ -184,7 +193,7 @@ fn an_agent_that_does_not_come_back_is_said_to_be_lost_and_no_ending_is_made_up(
             (reply.status, reply.json().unwrap())
         });
         wait("both run", SOON, || {
-            let all = docker(&["top", &container, "-eo", "args"]);
+            let all = docker(&["top", &container, "-eo", "pid,args"]);
             (all.contains("sleep 71300") && all.contains("sleep 71301")).then_some(())
         });
         let frozen = Frozen::new(container.clone());
@@ -197,7 +206,11 @@ fn an_agent_that_does_not_come_back_is_said_to_be_lost_and_no_ending_is_made_up(
         assert_eq!(exec["reason"], "agent_lost", "{exec}");
         assert_eq!(exec["output"], "begun\n", "{exec}");
         let (status, body) = ran.join().unwrap();
-        assert_eq!((status, &body["reason"]), (410, &json!("agent_lost")), "{body}");
+        assert_eq!(
+            (status, &body["reason"]),
+            (410, &json!("agent_lost")),
+            "{body}"
+        );
         assert_eq!(
             seat.hears(),
             json!({"type": "exit", "exit_code": null, "reason": "agent_lost"})
@@ -218,7 +231,7 @@ fn an_agent_that_does_not_come_back_is_said_to_be_lost_and_no_ending_is_made_up(
         (first["next_seq"].as_u64() < now["next_seq"].as_u64()).then_some(())
     });
     // What nobody waits for any more was ended.
-    let all = docker(&["top", &container, "-eo", "args"]);
+    let all = docker(&["top", &container, "-eo", "pid,args"]);
     assert!(!all.contains("sleep 7130"), "{all}");
 }
 
@@ -230,7 +243,10 @@ fn a_follower_waits_for_a_stream_that_is_away_and_then_goes_on() {
     let run = api.json(201, "POST /sessions/s/runs", Some(&asked));
     let request = Request {
         method: "GET".to_owned(),
-        path: format!("/sessions/s/runs/{}/output?follow=true", run["run_id"].as_str().unwrap()),
+        path: format!(
+            "/sessions/s/runs/{}/output?follow=true",
+            run["run_id"].as_str().unwrap()
+        ),
         ..Request::default()
     };
     let mut follower = BufReader::new(api.http().begin(&request).unwrap());

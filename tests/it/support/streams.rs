@@ -32,10 +32,8 @@ pub(crate) fn break_streams(daemon: &Daemon) -> usize {
         };
         let name = getsockname(&socket).ok();
         let name = name.and_then(|name| SocketAddrUnix::try_from(name).ok());
-        let is_agents = name.is_some_and(|name| {
-            name.path_bytes()
-                .is_some_and(|path| path.ends_with(NAME))
-        });
+        let is_agents =
+            name.is_some_and(|name| name.path_bytes().is_some_and(|path| path.ends_with(NAME)));
         if is_agents && !sockopt::socket_acceptconn(&socket).unwrap() {
             broken += usize::from(shutdown(&socket, Shutdown::Both).is_ok());
         }
