@@ -365,6 +365,15 @@ mod tests {
         RunId::parse(&"0".repeat(32)).unwrap()
     }
 
+    fn sandbox_ceiling() -> Refusal {
+        Refusal::SandboxCeiling {
+            id: id(),
+            name: "run_readers",
+            what: "readers",
+            limit: 1,
+        }
+    }
+
     #[expect(clippy::too_many_lines, reason = "a table")]
     fn refusals() -> Vec<(u16, Refusal)> {
         let text = || "x".to_owned();
@@ -440,15 +449,7 @@ mod tests {
             (403, Refusal::UserNotAllowed(text())),
             (403, Refusal::UserNotPossible(text())),
             (409, Refusal::NotPossible(text())),
-            (
-                429,
-                Refusal::SandboxCeiling {
-                    id: id(),
-                    name: "run_readers",
-                    what: "readers",
-                    limit: 1,
-                },
-            ),
+            (429, sandbox_ceiling()),
         ]
     }
 

@@ -215,15 +215,8 @@ pub enum Refusal {
 impl Refusal {
     /// Returns the ceiling that refused, if one did.
     pub fn ceiling(&self) -> Option<Ceiling> {
-        let ceiling = |name: &str, limit: u64, used: u64, scope: String| {
-            Some(Ceiling {
-                name: name.to_owned(),
-                limit,
-                used,
-                scope,
-            })
-        };
         let service = || "service".to_owned();
+        let session = |id: &SessionId| format!("session:{id}");
         match self {
             Self::OpenCeiling { limit, used } => {
                 ceiling("max_open_sessions", *limit, *used, service())
@@ -244,21 +237,18 @@ impl Refusal {
             Self::CommandCeiling { limit, used } => {
                 ceiling("max_running_commands", *limit, *used, service())
             }
-            Self::SessionCommandCeiling { id, limit, used } => ceiling(
-                "max_session_commands",
-                *limit,
-                *used,
-                format!("session:{id}"),
-            ),
+            Self::SessionCommandCeiling { id, limit, used } => {
+                ceiling("max_session_commands", *limit, *used, session(id))
+            }
             Self::TtyCeiling { id, limit, used } => {
-                ceiling("max_session_ttys", *limit, *used, format!("session:{id}"))
+                ceiling("max_session_ttys", *limit, *used, session(id))
             }
             Self::ViewerCeiling { id, limit, .. } => {
-                ceiling("tty_viewers", *limit, *limit, format!("session:{id}"))
+                ceiling("tty_viewers", *limit, *limit, session(id))
             }
             Self::SandboxCeiling {
                 id, name, limit, ..
-            } => ceiling(name, *limit, *limit, format!("session:{id}")),
+            } => ceiling(name, *limit, *limit, session(id)),
             Self::UnknownRuntime { .. }
             | Self::UserNotPossible(_)
             | Self::NotPossible(_)
@@ -290,4 +280,13 @@ impl Refusal {
             | Self::ShuttingDown => None,
         }
     }
+}
+
+fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Option<Ceiling> {
+    Some(Ceiling {
+        name: name.to_owned(),
+        limit,
+        used,
+        scope,
+    })
 }
