@@ -372,6 +372,16 @@ fn what_cannot_be_run_as_asked_is_told_the_same_of_every_command() {
         if way == "docker" {
             continue;
         }
+        let path = begin(&api, "s", &json!({"command": "sleep 71800"}));
+        let signal = format!("{path}/signal");
+        let sent = api.call("POST", &signal, Some(&json!({"signal": 34})));
+        if sent.status != 204 {
+            assert_eq!(sent.status, 409, "{}", sent.text());
+            assert_eq!(sent.json().unwrap()["code"], "not_possible");
+            api.json(204, &format!("POST {path}/stop"), None);
+        }
+        ended(&api, &path);
+        api.json(204, &format!("DELETE {path}"), None);
         // What was refused left no trace, and its id can be used.
         let runs = api.json(200, "GET /sessions/s/runs", None);
         assert_eq!(runs["runs"], json!([]));
