@@ -87,9 +87,11 @@ impl Screen {
     pub fn feed(&mut self, bytes: &[u8]) -> Fed {
         // What is known to be whole is given over at once, the rest is held back.
         let whole = self.scan.whole(bytes);
-        let (done, rest) = bytes.split_at_checked(whole).unwrap_or((bytes, &[]));
+        let (done, rest) = bytes
+            .split_at_checked(whole.unwrap_or(0))
+            .unwrap_or((bytes, &[]));
         let mut fed = Fed::Well;
-        if 0 < whole {
+        if whole.is_some() {
             let mut joined = std::mem::take(&mut self.tail);
             // In one piece: the parser loses what follows a character that it is given
             // in two.
@@ -201,19 +203,20 @@ enum Scan {
 }
 
 impl Scan {
-    /// Takes a piece and returns how many of its bytes end outside of any sequence.
-    fn whole(&mut self, bytes: &[u8]) -> usize {
-        let mut whole = 0;
+    /// Takes a piece and returns how many of its bytes end outside of any sequence; none of
+    /// them where only what came before does, and `None` where not even that.
+    fn whole(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut whole = None;
         for (at, byte) in bytes.iter().enumerate() {
             if let Self::Character(_) = *self
                 && !(0x80..=0xbf).contains(byte)
             {
                 // The character was none, and ended before this byte.
-                whole = at;
+                whole = Some(at);
             }
             *self = self.next(*byte);
             if *self == Self::Ground {
-                whole = at + 1;
+                whole = Some(at + 1);
             }
         }
         whole
@@ -417,6 +420,17 @@ mod tests {
         assert_eq!(screen.feed(b"found"), Fed::Well);
         assert_eq!(screen.emulator.screen().contents(), "found");
         assert_eq!(screen.size(), Size { cols: 20, rows: 4 });
+    }
+
+    #[test]
+    fn what_turns_out_to_be_no_character_is_held_back_no_longer() {
+        // The last byte begins a character, and so ends the two before it, which are none.
+        let whole = fed(20, 4, b"a\xe0\x80\xc2");
+        let mut cut = fed(20, 4, b"a\xe0\x80");
+        assert_eq!(cut.tail, b"\xe0\x80");
+        assert_eq!(cut.feed(b"\xc2"), Fed::Well);
+        assert_eq!(cut.tail, b"\xc2");
+        assert_eq!(seen(&cut), seen(&whole));
     }
 
     #[test]
