@@ -217,7 +217,7 @@ impl Refusal {
     pub fn ceiling(&self) -> Option<Ceiling> {
         let service = || "service".to_owned();
         let session = |id: &SessionId| format!("session:{id}");
-        match self {
+        Some(match self {
             Self::OpenCeiling { limit, used } => {
                 ceiling("max_open_sessions", *limit, *used, service())
             }
@@ -277,16 +277,16 @@ impl Refusal {
             | Self::NoSpace(_)
             | Self::StoreUnavailable(_)
             | Self::SandboxGone(_)
-            | Self::ShuttingDown => None,
-        }
+            | Self::ShuttingDown => return None,
+        })
     }
 }
 
-fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Option<Ceiling> {
-    Some(Ceiling {
+fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Ceiling {
+    Ceiling {
         name: name.to_owned(),
         limit,
         used,
         scope,
-    })
+    }
 }
