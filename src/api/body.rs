@@ -70,11 +70,6 @@ impl JsonText {
         })
     }
 
-    /// Returns the text as it arrived.
-    pub(super) fn text(&self) -> &str {
-        self.text.strip_prefix('\u{feff}').unwrap_or(&self.text)
-    }
-
     /// Drops the text and hands on its share, for what was made of it and is as large.
     pub(super) fn into_share(self) -> Share {
         self.share

@@ -307,6 +307,11 @@ fn refusal_row(refusal: &Refusal) -> Row {
         Refusal::SandboxEnded(_) => (StatusCode::GONE, "sandbox_ended", Never),
         Refusal::NeedsAgent(..) => (StatusCode::NOT_IMPLEMENTED, "needs_agent", Never),
         Refusal::UserNotAllowed(_) => (StatusCode::FORBIDDEN, "user_not_allowed", Never),
+        Refusal::UserNotPossible(_) => (StatusCode::FORBIDDEN, "user_not_possible", Never),
+        Refusal::NotPossible(_) => (StatusCode::CONFLICT, "not_possible", Never),
+        Refusal::SandboxCeiling { .. } => {
+            (StatusCode::TOO_MANY_REQUESTS, "sandbox_ceiling", After(2))
+        }
         Refusal::NoTty(_) => (StatusCode::NOT_FOUND, "no_tty", Never),
         Refusal::StartFailed(_) => (StatusCode::BAD_GATEWAY, "start_failed", Never),
         Refusal::EngineFailed(_) => (StatusCode::BAD_GATEWAY, "engine_failed", Never),
@@ -358,6 +363,15 @@ mod tests {
 
     fn run() -> RunId {
         RunId::parse(&"0".repeat(32)).unwrap()
+    }
+
+    fn sandbox_ceiling() -> Refusal {
+        Refusal::SandboxCeiling {
+            id: id(),
+            name: "run_readers",
+            what: "readers",
+            limit: 1,
+        }
     }
 
     #[expect(clippy::too_many_lines, reason = "a table")]
@@ -433,6 +447,9 @@ mod tests {
             (410, Refusal::SandboxEnded(text())),
             (501, Refusal::NeedsAgent("a run", id())),
             (403, Refusal::UserNotAllowed(text())),
+            (403, Refusal::UserNotPossible(text())),
+            (409, Refusal::NotPossible(text())),
+            (429, sandbox_ceiling()),
         ]
     }
 

@@ -1,22 +1,20 @@
 //! Reads what is asked of terminals and passes it on.
 
-use std::collections::BTreeMap;
-
 use axum::body::Body;
 use axum::http::{Request, Response};
-use serde_json::json;
 
 use crate::api::auth::SessionCaller;
 use crate::api::body::JsonText;
+use crate::api::command::{self, check_size};
 use crate::api::edge::request_id;
 use crate::api::error::Failure;
 use crate::api::reply;
 use crate::api::routes::Captures;
 use crate::api::socket::SIDE_MAX;
-use crate::api::validate::{self, Form};
-use crate::control::request::{Input, OpenTty, Options};
+use crate::api::validate::{self, Fault, Form, Given};
+use crate::control::request::{Input, OpenTty};
+use crate::control::terminals::CELLS_MAX;
 use crate::id::RequestId;
-use crate::wire::error::FieldError;
 
 /// Columns where none are asked for.
 const COLS: u16 = 80;
@@ -34,63 +32,34 @@ pub(super) async fn open(
     Ok(reply::json(&created))
 }
 
-/// What is run in a terminal and how, without its size, which is read as leniently as
-/// other numbers are.
-#[derive(serde::Deserialize)]
-struct Asked {
-    argv: Option<Vec<String>>,
-    env: Option<BTreeMap<String, String>>,
-    cwd: Option<String>,
-    user: Option<String>,
-}
-
 fn read_open(body: &JsonText, request_id: RequestId) -> Result<OpenTty, Failure> {
     let mut form = Form::body(body.parse()?)?;
-    let [cols, rows] = form.fields(["cols", "rows"]);
-    let most = u64::from(SIDE_MAX);
-    let cols = form.optional(&cols, |given| validate::page(given, most));
-    let rows = form.optional(&rows, |given| validate::page(given, most));
+    let [argv, cols, rows] = form.fields(["argv", "cols", "rows"]);
+    let how = command::how_fields(&form);
+    let argv = form.optional(&argv, command::argv);
+    let wide = form.optional(&cols, side).unwrap_or(COLS);
+    let high = form.optional(&rows, side).unwrap_or(ROWS);
+    if CELLS_MAX < u32::from(wide) * u32::from(high) {
+        let fault =
+            format!("a terminal has at most {CELLS_MAX} characters, which are cols by rows");
+        form.refuse(&cols, Fault::value(fault));
+    }
+    let options = command::options(&mut form, &how, Input::Open);
     form.finish()?;
-    let side = |given: Option<usize>, default| {
-        given.and_then(|n| u16::try_from(n).ok()).unwrap_or(default)
-    };
-    let asked: Asked = serde_json::from_str(body.text()).map_err(|fault| {
-        invalid(
-            "argv is a list of texts, env holds texts by name, and cwd and user are texts",
-            &fault.to_string(),
-        )
-    })?;
-    if asked.argv.as_ref().is_some_and(Vec::is_empty) {
-        return Err(invalid("argv names at least the program", ""));
-    }
-    let env = asked.env.unwrap_or_default();
-    let texts = asked.argv.iter().flatten().chain(asked.cwd.iter());
-    let texts = texts.chain(env.iter().flat_map(|(name, value)| [name, value]));
-    if texts.into_iter().any(|text| text.contains('\0')) {
-        return Err(invalid("no program can be given a NUL byte", ""));
-    }
+    check_size(argv.iter().flatten().map(String::as_str), &options)?;
     Ok(OpenTty {
-        argv: asked.argv,
-        options: Options {
-            env,
-            cwd: asked.cwd,
-            user: asked.user,
-            stdin: Input::Open,
-        },
-        cols: side(cols, COLS),
-        rows: side(rows, ROWS),
+        argv,
+        options,
+        cols: wide,
+        rows: high,
         request_id,
     })
 }
 
-fn invalid(expected: &str, fault: &str) -> Failure {
-    Failure::Invalid(vec![FieldError {
-        kind: "value_error".to_owned(),
-        loc: vec![json!("body")],
-        msg: format!("Value error, {expected}"),
-        input: json!({}),
-        ctx: Some(json!({ "error": fault })),
-    }])
+/// Reads columns or rows.
+fn side(given: &Given<'_>) -> Result<u16, Fault> {
+    let most = u64::from(SIDE_MAX);
+    validate::page(given, most).map(|n| u16::try_from(n).unwrap_or(SIDE_MAX))
 }
 
 pub(super) async fn list(caller: SessionCaller) -> Result<Response<Body>, Failure> {
@@ -126,6 +95,7 @@ mod tests {
         for (text, cols, rows) in [
             ("{}", 80, 24),
             (r#"{"cols":1,"rows":1000}"#, 1, 1000),
+            (r#"{"cols":1000,"rows":250}"#, 1000, 250),
             (r#"{"cols":null,"rows":"40"}"#, 80, 40),
         ] {
             let open = read(text).await.unwrap();
@@ -136,6 +106,17 @@ mod tests {
                 read(&format!(r#"{{"cols":{bad}}}"#)).await.is_err(),
                 "{bad}"
             );
+        }
+        for (bad, at) in [
+            (r#"{"cols":1000,"rows":251}"#, "cols"),
+            (r#"{"cols":501,"rows":500}"#, "cols"),
+        ] {
+            let Err(Failure::Invalid(faults)) = read(bad).await else {
+                panic!("{bad}");
+            };
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert_eq!(faults[0].loc, ["body", at]);
+            assert!(faults[0].msg.contains("250000 characters"), "{faults:?}");
         }
     }
 
@@ -156,8 +137,18 @@ mod tests {
             r#"{"env":{"A":1}}"#,
             r#"{"env":{"A":"\u0000"}}"#,
             r#"{"cwd":1}"#,
+            r#"{"cwd":""}"#,
+            r#"{"env":{"A=B":"c"}}"#,
+            r#"{"env":{"":"c"}}"#,
+            r#"{"user":"a b"}"#,
         ] {
             assert!(read(bad).await.is_err(), "{bad}");
         }
+        let long = format!(r#"{{"argv":["{}"]}}"#, "x".repeat(131_072));
+        assert!(read(&long).await.is_err(), "longer than the kernel takes");
+        let half = "x".repeat(131_000);
+        let large = format!(r#"{{"argv":["{half}","{half}","{half}","{half}","{half}"]}}"#);
+        let refused = read(&large).await;
+        assert!(matches!(refused, Err(Failure::CommandTooLarge { .. })));
     }
 }

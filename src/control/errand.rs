@@ -8,6 +8,7 @@ use tracing::warn;
 use super::live::NotLive;
 use super::request::{Input, Options};
 use super::shown::shortened;
+use super::slots::session_is_full;
 use super::{Control, Refusal};
 use crate::cause::chain;
 use crate::clock::Timestamp;
@@ -175,6 +176,10 @@ impl Control {
                 // Nothing was started, so nothing is done twice.
                 Err(NotRun::ContainerDown) => self.look(id, *deadline).await,
                 Err(NotRun::Late) => return Ok(Met::Late),
+                Err(NotRun::Ceiling) => {
+                    let limit = self.0.policy.get().limits.runs.per_session;
+                    return Err(session_is_full(id, limit));
+                }
                 Err(not_run) => return Err(refusal(errand, not_run)),
             }
         }
@@ -266,10 +271,12 @@ fn refusal(errand: &Errand, not_run: NotRun) -> Refusal {
             errand.run.clone(),
             "Its output is not kept any more.".to_owned(),
         ),
-        NotRun::Agent(words) => Refusal::EngineFailed(words),
+        NotRun::User(words) => Refusal::UserNotPossible(words),
         NotRun::Engine(error) => engine_refusal(&error),
-        // The sandbox is looked for again instead.
-        NotRun::ContainerDown | NotRun::Late => Refusal::EngineUnavailable(not_run.to_string()),
+        // The sandbox is looked for again instead, and the ceiling told by its number.
+        NotRun::ContainerDown | NotRun::Late | NotRun::Ceiling => {
+            Refusal::EngineUnavailable(not_run.to_string())
+        }
     }
 }
 

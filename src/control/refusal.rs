@@ -168,6 +168,24 @@ pub enum Refusal {
         "Runtime '{0}' does not let callers choose the user of a command. The operator allows it with users=any."
     )]
     UserNotAllowed(String),
+    /// The sandbox does not know the user, or may not become it.
+    #[error("The command cannot run as this user: {0}")]
+    UserNotPossible(String),
+    /// The sandbox does not do what was asked of one of its runs.
+    #[error("The sandbox does not do this: {0}")]
+    NotPossible(String),
+    /// The sandbox holds as much for its runs as it may.
+    #[error("The sandbox of session {id} takes no more {what}: {limit} of {limit} are there.")]
+    SandboxCeiling {
+        /// The session.
+        id: SessionId,
+        /// The stable name of the ceiling.
+        name: &'static str,
+        /// What there are as many of as may be.
+        what: &'static str,
+        /// The ceiling.
+        limit: u64,
+    },
     /// There is no such terminal in the session.
     #[error("No such terminal: {0}")]
     NoTty(String),
@@ -197,16 +215,9 @@ pub enum Refusal {
 impl Refusal {
     /// Returns the ceiling that refused, if one did.
     pub fn ceiling(&self) -> Option<Ceiling> {
-        let ceiling = |name: &str, limit: u64, used: u64, scope: String| {
-            Some(Ceiling {
-                name: name.to_owned(),
-                limit,
-                used,
-                scope,
-            })
-        };
         let service = || "service".to_owned();
-        match self {
+        let session = |id: &SessionId| format!("session:{id}");
+        Some(match self {
             Self::OpenCeiling { limit, used } => {
                 ceiling("max_open_sessions", *limit, *used, service())
             }
@@ -226,19 +237,21 @@ impl Refusal {
             Self::CommandCeiling { limit, used } => {
                 ceiling("max_running_commands", *limit, *used, service())
             }
-            Self::SessionCommandCeiling { id, limit, used } => ceiling(
-                "max_session_commands",
-                *limit,
-                *used,
-                format!("session:{id}"),
-            ),
+            Self::SessionCommandCeiling { id, limit, used } => {
+                ceiling("max_session_commands", *limit, *used, session(id))
+            }
             Self::TtyCeiling { id, limit, used } => {
-                ceiling("max_session_ttys", *limit, *used, format!("session:{id}"))
+                ceiling("max_session_ttys", *limit, *used, session(id))
             }
             Self::ViewerCeiling { id, limit, .. } => {
-                ceiling("tty_viewers", *limit, *limit, format!("session:{id}"))
+                ceiling("tty_viewers", *limit, *limit, session(id))
             }
+            Self::SandboxCeiling {
+                id, name, limit, ..
+            } => ceiling(name, *limit, *limit, session(id)),
             Self::UnknownRuntime { .. }
+            | Self::UserNotPossible(_)
+            | Self::NotPossible(_)
             | Self::NoRun(_)
             | Self::RunIdUsed(_)
             | Self::RunOver(..)
@@ -264,7 +277,16 @@ impl Refusal {
             | Self::NoSpace(_)
             | Self::StoreUnavailable(_)
             | Self::SandboxGone(_)
-            | Self::ShuttingDown => None,
-        }
+            | Self::ShuttingDown => return None,
+        })
+    }
+}
+
+fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Ceiling {
+    Ceiling {
+        name: name.to_owned(),
+        limit,
+        used,
+        scope,
     }
 }

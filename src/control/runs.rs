@@ -24,6 +24,7 @@ use super::request::{Close, Start};
 use super::{Control, Refusal, unwritten};
 use crate::agent::connection::{Connection, Error};
 use crate::agent::protocol::message::Why;
+use crate::agent::protocol::{FETCHES_MAX, PIECES_MAX};
 use crate::id::{RunId, SessionId};
 use crate::store::{Batch, StoredRun};
 use crate::wire;
@@ -111,7 +112,7 @@ impl Control {
                 "the stream to the sandbox broke, and how much of the input was taken is not known"
                     .to_owned(),
             )),
-            Err(Error::Refused(why, text)) => Err(refusal_of((id, run), why, text)),
+            Err(Error::Refused(why, text)) => Err(refusal_of((id, run), Wish::Input, (why, text))),
         }
     }
 
@@ -127,7 +128,7 @@ impl Control {
         match connection.signal(run, signal).await {
             Ok(()) => Ok(()),
             Err(Error::Closed) => Err(unheard(id)),
-            Err(Error::Refused(why, text)) => Err(refusal_of((id, run), why, text)),
+            Err(Error::Refused(why, text)) => Err(refusal_of((id, run), Wish::Signal, (why, text))),
         }
     }
 
@@ -194,8 +195,40 @@ fn unheard(id: &SessionId) -> Refusal {
     Refusal::EngineUnavailable(format!("the sandbox of session {id} does not answer"))
 }
 
+/// What an agent was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// To start one more run, of which there may be so many in a session.
+    Start(usize),
+    /// To show output.
+    Output,
+    /// To pass input on.
+    Input,
+    /// To send a signal.
+    Signal,
+}
+
+impl Wish {
+    /// Names the ceiling that an agent has for it.
+    fn ceiling(self, id: &SessionId) -> Refusal {
+        let full = |name, what, limit| Refusal::SandboxCeiling {
+            id: id.clone(),
+            name,
+            what,
+            limit: u64::try_from(limit).unwrap_or(u64::MAX),
+        };
+        match self {
+            Self::Start(limit) => super::slots::session_is_full(id, limit),
+            Self::Output => full("run_readers", "readers of output", FETCHES_MAX),
+            Self::Input => full("run_input_pieces", "input for the run", PIECES_MAX),
+            // None is known: it takes nothing to send one.
+            Self::Signal => full("run_signals", "signals", 0),
+        }
+    }
+}
+
 /// Puts the refusal of an agent into the caller's words.
-fn refusal_of((id, run): (&SessionId, &RunId), why: Why, text: String) -> Refusal {
+fn refusal_of((id, run): (&SessionId, &RunId), wish: Wish, (why, text): (Why, String)) -> Refusal {
     match why {
         Why::NoRun => Refusal::NoRun(run.clone()),
         Why::Conflict => Refusal::RunIdUsed(run.clone()),
@@ -203,10 +236,33 @@ fn refusal_of((id, run): (&SessionId, &RunId), why: Why, text: String) -> Refusa
             let how = "It has ended, or its input was closed.".to_owned();
             Refusal::RunOver(run.clone(), how)
         }
-        // Its bound is the session's own, which has been asked before.
-        Why::Ceiling => Refusal::EngineUnavailable(format!(
-            "the sandbox of session {id} takes no more runs: {text}"
-        )),
-        Why::User | Why::Bad => Refusal::EngineFailed(text),
+        Why::Ceiling => wish.ceiling(id),
+        Why::User => Refusal::UserNotPossible(text),
+        Why::Bad => Refusal::NotPossible(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_refuses_is_never_laid_to_the_engine() {
+        let (id, run) = (SessionId::parse("a").unwrap(), RunId::random());
+        let wishes = [Wish::Start(3), Wish::Output, Wish::Input, Wish::Signal];
+        for wish in wishes {
+            let told = |why| refusal_of((&id, &run), wish, (why, "why".to_owned()));
+            assert_eq!(told(Why::NoRun), Refusal::NoRun(run.clone()));
+            assert_eq!(told(Why::Conflict), Refusal::RunIdUsed(run.clone()));
+            assert!(matches!(told(Why::Over), Refusal::RunOver(..)));
+            assert_eq!(told(Why::User), Refusal::UserNotPossible("why".to_owned()));
+            assert_eq!(told(Why::Bad), Refusal::NotPossible("why".to_owned()));
+            let ceiling = told(Why::Ceiling).ceiling().unwrap();
+            assert_eq!(ceiling.scope, "session:a");
+            assert_eq!(ceiling.used, ceiling.limit);
+        }
+        let full = refusal_of((&id, &run), Wish::Start(3), (Why::Ceiling, String::new()));
+        let ceiling = full.ceiling().unwrap();
+        assert_eq!((&*ceiling.name, ceiling.limit), ("max_session_commands", 3));
     }
 }

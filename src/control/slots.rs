@@ -100,6 +100,15 @@ impl Control {
     }
 }
 
+/// Says that as many commands run in a session as may.
+pub(super) fn session_is_full(id: &SessionId, limit: usize) -> Refusal {
+    Refusal::SessionCommandCeiling {
+        id: id.clone(),
+        limit: count(limit),
+        used: count(limit),
+    }
+}
+
 fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }

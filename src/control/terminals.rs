@@ -24,6 +24,7 @@ use crate::store::StoredRun;
 use crate::wire::ttys::{Tty, TtyCreated, TtyList};
 
 pub use crate::sandbox::desk::Mode;
+pub use crate::sandbox::screen::CELLS_MAX;
 pub use crate::sandbox::terminal::Told;
 
 /// How long an attaching waits for the agent.

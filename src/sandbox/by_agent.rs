@@ -499,8 +499,9 @@ fn refused(why: Refused, words: String) -> Over {
     match why {
         Refused::Conflict => Over::NotRun(NotRun::Conflict),
         Refused::Over | Refused::NoRun => Over::NotRun(NotRun::Over),
-        Refused::Ceiling => Over::NotRun(NotRun::Agent(words)),
-        Refused::User | Refused::Bad => Over::Unstarted(words),
+        Refused::Ceiling => Over::NotRun(NotRun::Ceiling),
+        Refused::User => Over::NotRun(NotRun::User(words)),
+        Refused::Bad => Over::Unstarted(words),
     }
 }
 

@@ -123,7 +123,16 @@ pub(super) async fn run(
         Ok(ending) => ending,
         Err(cut) => errand.cut(cut, &exec, &mut stream).await,
     };
-    Ok(errand.ran(ending))
+    let ran = errand.ran(ending);
+    if command.task.user.is_some() && matches!(ran.ending, Ending::StartFailed(_)) {
+        // Most engines say it in the place of output.
+        let words = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let words = words + &String::from_utf8_lossy(&ran.stderr);
+        if is_about_the_user(&words) {
+            return Err(NotRun::User(words.trim_end().to_owned()));
+        }
+    }
+    Ok(ran)
 }
 
 /// What became of the start of a command.
@@ -157,9 +166,11 @@ async fn begin(
         // Nothing runs in a container that had stopped by then.
         Err(error) if matches!(error.status(), Some(404 | 409)) => Err(NotRun::ContainerDown),
         Err(error) if error.is_unreachable() => Err(error.into()),
-        // A user that the image does not have, for one.
         Err(error) if error.status() == Some(400) => {
             let words = error.message().unwrap_or_default().to_owned();
+            if command.task.user.is_some() && is_about_the_user(&words) {
+                return Err(NotRun::User(words));
+            }
             over(Ran::unstarted(output, START_FAILED, words))
         }
         Err(error) => {
@@ -168,6 +179,17 @@ async fn begin(
             over(Ran::silent(Ending::Unknown(loss)))
         }
     }
+}
+
+/// Whether an engine says that the image has no such user, or no such group.
+fn is_about_the_user(words: &str) -> bool {
+    [
+        "unable to find user",
+        "unable to find group",
+        "no matching entries",
+    ]
+    .iter()
+    .any(|part| words.contains(part))
 }
 
 impl Errand<'_> {

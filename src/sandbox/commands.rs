@@ -200,9 +200,12 @@ pub enum NotRun {
     /// The run of that id is over, and its output not kept any more.
     #[error("the run is over")]
     Over,
-    /// The agent did not take it, in its words.
-    #[error("the agent refused: {0}")]
-    Agent(String),
+    /// As many run in the sandbox as its agent may have.
+    #[error("as many commands run in the sandbox as may")]
+    Ceiling,
+    /// The sandbox does not know its user, or may not become it; in its words.
+    #[error("its user is not possible: {0}")]
+    User(String),
     /// The engine did not take it.
     #[error(transparent)]
     Engine(#[from] docker::Error),

@@ -13,6 +13,8 @@ use crate::agent::protocol::message::Size;
 
 /// Columns or rows of the largest screen.
 pub const SIDE_MAX: u16 = 1000;
+/// Characters of the largest screen.
+pub const CELLS_MAX: u32 = 250_000;
 /// Bytes of an unfinished sequence that are kept; what is longer loses its middle.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a title that are kept.
@@ -62,7 +64,7 @@ impl fmt::Debug for Screen {
 }
 
 impl Screen {
-    /// Makes an empty screen; each side is put within 1 and [`SIDE_MAX`].
+    /// Makes an empty screen, of a size that is [`bounded`].
     pub fn new(size: Size) -> Self {
         let (rows, cols) = sides(size);
         Self {
@@ -85,9 +87,11 @@ impl Screen {
     pub fn feed(&mut self, bytes: &[u8]) -> Fed {
         // What is known to be whole is given over at once, the rest is held back.
         let whole = self.scan.whole(bytes);
-        let (done, rest) = bytes.split_at_checked(whole).unwrap_or((bytes, &[]));
+        let (done, rest) = bytes
+            .split_at_checked(whole.unwrap_or(0))
+            .unwrap_or((bytes, &[]));
         let mut fed = Fed::Well;
-        if 0 < whole {
+        if whole.is_some() {
             let mut joined = std::mem::take(&mut self.tail);
             // In one piece: the parser loses what follows a character that it is given
             // in two.
@@ -157,9 +161,22 @@ impl Screen {
     }
 }
 
+/// Puts each side within 1 and [`SIDE_MAX`], and takes rows away until there are no more
+/// characters than [`CELLS_MAX`].
+pub fn bounded(size: Size) -> Size {
+    let (rows, cols) = sides(size);
+    Size {
+        cols: cols.get(),
+        rows: rows.get(),
+    }
+}
+
 fn sides(size: Size) -> (NonZeroU16, NonZeroU16) {
     let side = |n: u16| NonZeroU16::new(n.min(SIDE_MAX)).unwrap_or(NonZeroU16::MIN);
-    (side(size.rows), side(size.cols))
+    let cols = side(size.cols);
+    let most = CELLS_MAX / u32::from(cols.get());
+    let rows = size.rows.min(u16::try_from(most).unwrap_or(SIDE_MAX));
+    (side(rows), cols)
 }
 
 /// Tells where sequences end, byte by byte, as the emulator's parser does.
@@ -186,19 +203,20 @@ enum Scan {
 }
 
 impl Scan {
-    /// Takes a piece and returns how many of its bytes end outside of any sequence.
-    fn whole(&mut self, bytes: &[u8]) -> usize {
-        let mut whole = 0;
+    /// Takes a piece and returns how many of its bytes end outside of any sequence; none of
+    /// them where only what came before does, and `None` where not even that.
+    fn whole(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut whole = None;
         for (at, byte) in bytes.iter().enumerate() {
             if let Self::Character(_) = *self
                 && !(0x80..=0xbf).contains(byte)
             {
                 // The character was none, and ended before this byte.
-                whole = at;
+                whole = Some(at);
             }
             *self = self.next(*byte);
             if *self == Self::Ground {
-                whole = at + 1;
+                whole = Some(at + 1);
             }
         }
         whole
@@ -405,13 +423,28 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_bounded() {
-        assert_eq!(
-            screen(0, u16::MAX).size(),
-            Size {
-                cols: 1,
-                rows: SIDE_MAX
-            }
-        );
+    fn what_turns_out_to_be_no_character_is_held_back_no_longer() {
+        // The last byte begins a character, and so ends the two before it, which are none.
+        let whole = fed(20, 4, b"a\xe0\x80\xc2");
+        let mut cut = fed(20, 4, b"a\xe0\x80");
+        assert_eq!(cut.tail, b"\xe0\x80");
+        assert_eq!(cut.feed(b"\xc2"), Fed::Well);
+        assert_eq!(cut.tail, b"\xc2");
+        assert_eq!(seen(&cut), seen(&whole));
+    }
+
+    #[test]
+    fn sides_and_what_they_make_together_are_bounded() {
+        for (asked, cols, rows) in [
+            ((0, u16::MAX), 1, SIDE_MAX),
+            ((u16::MAX, 0), SIDE_MAX, 1),
+            ((u16::MAX, u16::MAX), 1000, 250),
+            ((500, 500), 500, 500),
+            ((501, 500), 501, 499),
+        ] {
+            let size = screen(asked.0, asked.1).size();
+            assert_eq!(size, Size { cols, rows });
+            assert_eq!(bounded(size), size);
+        }
     }
 }

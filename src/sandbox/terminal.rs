@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use super::alive::outlives_a_look;
 use super::desk::{Mode, Seat};
 use super::reach::{Reacher, Way};
-use super::screen::Fed;
+use super::screen::{Fed, bounded};
 use crate::agent::connection::{Connection, Error};
 use crate::agent::protocol::message::{Fetch, Filter, From, Run, Size, Wait};
 use crate::docker::Engine;
@@ -347,6 +347,8 @@ impl Attached {
         if !self.writes() {
             return;
         }
+        // Program and viewers agree on what fits.
+        let size = bounded(size);
         {
             // Before the program hears of it, since it paints anew for the new size.
             let mut state = self.terminal.state();

@@ -27,3 +27,7 @@ pub const OWN_DIR: &str = "/.sandboxd/run";
 pub const OWN_SOCKET: &str = "bridge.sock";
 /// The variable that marks every process of a run: its value is the run's id.
 pub const COOKIE: &str = "SANDBOXD_RUN";
+/// Requests for output that wait in an agent at once.
+pub const FETCHES_MAX: usize = 1024;
+/// Pieces of input that wait for one run at once.
+pub const PIECES_MAX: usize = 8;

@@ -5,11 +5,12 @@ use serde::Deserialize;
 
 use crate::agent::Agent;
 use crate::clock::Moment;
-use crate::fetches::{FETCHES_MAX, Waiting};
+use crate::fetches::Waiting;
 use crate::launch::{self, NotStarted, Refused};
 use crate::link::{Broken, Peer};
 use crate::protocol::VERSION;
 use crate::protocol::frame::{Frame, Input};
+use crate::protocol::FETCHES_MAX;
 use crate::protocol::message::{DaemonHello, Fetch, Reply, Request, Start, Streams, Why};
 use crate::protocol::output::Stream;
 use crate::run::{Asked, Run, Wish};

@@ -9,9 +9,6 @@ use crate::run::Run;
 use crate::runs::Id;
 use crate::streams::Asker;
 
-/// Requests that wait at once.
-pub(crate) const FETCHES_MAX: usize = 1024;
-
 /// A request for output that was not answered yet.
 #[derive(Debug)]
 pub(crate) struct Waiting {

@@ -10,6 +10,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::launch::Ends;
+use crate::protocol::PIECES_MAX;
 use crate::protocol::message::{Size, Stdin, Streams};
 use crate::protocol::output::Stream;
 use crate::tape::{Taken, Tape};
@@ -137,9 +138,6 @@ pub(crate) struct Asker {
     /// The number of the request.
     pub(crate) ask: u64,
 }
-
-/// Pieces of input that wait for one run.
-const PIECES_MAX: usize = 8;
 
 /// How the input of a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::sight::About;
 use super::words;
-use super::{Begun, Fresh, refusal_of, unheard};
+use super::{Begun, Fresh, Wish, refusal_of, unheard};
 use crate::agent::connection::{Connection, Error, Started};
 use crate::agent::protocol::message::{
     self, Attended, Keep, Size, Start as Asked, Stdin, Streams as Writes, What, Why,
@@ -171,7 +171,10 @@ impl Control {
                 Err(match why {
                     // All that the agent still knows is that the id was used.
                     Why::NoRun => Refusal::RunIdUsed(run.clone()),
-                    why => refusal_of((id, run), why, text),
+                    why => {
+                        let ceiling = self.0.policy.get().limits.runs.per_session;
+                        refusal_of((id, run), Wish::Start(ceiling), (why, text))
+                    }
                 })
             }
             Err(Error::Closed) => {

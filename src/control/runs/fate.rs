@@ -94,11 +94,14 @@ fn lost(cause: RunCause, now: Timestamp) -> RunEnded {
 
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;
+/// The code of a shell of which a child was killed.
+const CHILD_KILLED: i32 = 128 + SIGKILL;
 
 fn ended(stored: &StoredRun, run: &Run, end: &End, (memory, now): (Memory, Timestamp)) -> RunEnded {
     let ran = std::time::Duration::from_millis(end.ran_ms);
-    let cause = match (end.cause, end.signal, memory) {
-        (Cause::Exited, Some(SIGKILL), Memory::RanOut) => RunCause::Oom,
+    let was_killed = end.signal == Some(SIGKILL) || end.code == Some(CHILD_KILLED);
+    let cause = match (end.cause, was_killed, memory) {
+        (Cause::Exited, true, Memory::RanOut) => RunCause::Oom,
         (Cause::Exited, _, _) => RunCause::Exited,
         (Cause::StartFailed, _, _) => RunCause::StartFailed,
         (Cause::Timeout, _, _) => RunCause::Timeout,
@@ -271,6 +274,15 @@ pub(super) mod tests {
                 let expected = if is_oom { RunCause::Oom } else { written };
                 assert_eq!((ended.cause, ended.signal), (expected, signal));
             }
+        }
+        // What a shell waited for counts, as it does for commands with a waiting caller.
+        for (code, memory, expected) in [
+            (137, Memory::RanOut, RunCause::Oom),
+            (137, Memory::Held, RunCause::Exited),
+            (1, Memory::RanOut, RunCause::Exited),
+        ] {
+            let ended = of(end(Cause::Exited, Some(code), None), memory, NOW);
+            assert_eq!((ended.cause, ended.exit_code), (expected, Some(code)));
         }
         let ended = of(end(Cause::Exited, Some(3), None), Memory::Held, NOW);
         assert_eq!(ended.exit_code, Some(3));

@@ -148,7 +148,8 @@ impl Follower {
                     self.let_go();
                 }
                 Err(Error::Refused(why, text)) => {
-                    return Err(super::refusal_of((&self.id, &self.run), why, text));
+                    let place = (&self.id, &self.run);
+                    return Err(super::refusal_of(place, super::Wish::Output, (why, text)));
                 }
             }
             if BREAKS_MAX <= self.breaks {

@@ -18,6 +18,7 @@ pub(crate) mod records;
 pub(crate) mod scripted;
 pub(crate) mod second_engine;
 pub(crate) mod source;
+pub(crate) mod streams;
 pub(crate) mod terminal;
 pub(crate) mod weight;
 
