@@ -192,7 +192,7 @@ impl Control {
             return Err(Refusal::RunIdUsed(run.clone()));
         }
         Ok(Begun {
-            run: self.described(id, run, About::GoingOn).await?,
+            run: self.described(id, run, About::Any).await?,
             fresh: Fresh::No,
         })
     }

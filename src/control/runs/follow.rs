@@ -227,10 +227,11 @@ impl Follower {
         }
         let stops = self.at_end == AtEnd::Stop && (is_empty || self.is_behind_what_was_there());
         if end.is_some() || stops {
-            // As it is stored: with its ending, which the agent may not know all of.
+            // As it is stored: with its ending, which the agent may not know all of; and with
+            // what the agent keeps, also where somebody else has stored the ending before.
             let run = self
                 .control
-                .described(&self.id, &self.run, About::GoingOn)
+                .described(&self.id, &self.run, About::Any)
                 .await;
             match run {
                 Ok(run) => self.next.push_back(Piece::End(run)),
