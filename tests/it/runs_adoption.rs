@@ -114,7 +114,7 @@ fn a_run_that_waits_for_a_reader_waits_through_a_kill_of_the_daemon_and_loses_no
     daemon.restart(Ending::Kill);
     assert_eq!(describe(&api, &path)["state"], "running");
     assert_eq!(api.exec("s", "cat over")["exit_code"], 1);
-    let expected: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
+    let expected: String = (1..=100_000).map(|n| n.to_string() + "\n").collect();
     assert!(
         whole_output(&api, &path) == expected,
         "it is not what was written"
@@ -145,7 +145,7 @@ fn a_run_whose_record_was_lost_with_the_store_is_found_with_its_sandbox() {
     api_a.sh("a", "touch stop");
     let text = whole_output(&api_a, &path);
     let expected: String = (1..=text.lines().count())
-        .map(|n| format!("{n}\n"))
+        .map(|n| n.to_string() + "\n")
         .collect();
     assert_eq!(text, expected);
     assert_eq!(ended(&api_a, &path)["exit_code"], 6);

@@ -138,9 +138,9 @@ fn a_run_is_started_once_under_its_id_and_listed() {
 }
 
 /// Requests with the state, the reason, the code and the line in the log of their end.
-type Ending = (Value, &'static str, &'static str, Value, &'static str);
+type Told = (Value, &'static str, &'static str, Value, &'static str);
 
-fn endings() -> Vec<Ending> {
+fn endings() -> Vec<Told> {
     let row = |asked, state, reason, code, detail| (asked, state, reason, code, detail);
     let (none, sh) = (Value::Null, |command: &str| json!({"command": command}));
     let late = json!({"command": "sleep 1000", "timeout_seconds": 0.3});

@@ -41,7 +41,7 @@ fn while_streams_break<T: Send>(daemon: &Daemon, act: impl FnOnce() -> T + Send)
 }
 
 fn counted(most: u32) -> String {
-    (1..=most).map(|n| format!("{n}\n")).collect()
+    (1..=most).map(|n| n.to_string() + "\n").collect()
 }
 
 /// Prints the numbers from 1 to 100,000 in 50 pieces.
@@ -144,7 +144,9 @@ fn a_terminal_whose_stream_breaks_goes_on_where_it_was() {
         });
         thread::sleep(Duration::from_millis(300));
     }
-    let expected: String = (1..=8).map(|n| format!("line-{n}\n")).collect();
+    let expected: String = (1..=8)
+        .map(|n| ["line-", &n.to_string(), "\n"].concat())
+        .collect();
     assert!(seat.sees().contains(expected.trim()), "{}", seat.sees());
     seat.types("exit 5\n");
     assert_eq!(
