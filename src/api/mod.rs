@@ -11,6 +11,7 @@ mod command;
 mod docs;
 mod edge;
 mod error;
+mod files;
 mod handover;
 mod holds;
 mod json;

@@ -5,7 +5,7 @@
 use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
-use crate::api::{holds, runs, service, sessions, socket, tickets, ttys, workspaces};
+use crate::api::{files, holds, runs, service, sessions, socket, tickets, ttys, workspaces};
 
 /// All routes, in the order in which people read about them.
 pub(super) static TABLE: &[Route] = &[
@@ -106,6 +106,78 @@ pub(super) static TABLE: &[Route] = &[
     .for_session()
     .takes("ExecRequest")
     .answers("ExecResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/read",
+        "Reads lines of a text",
+        |verb| on(verb, files::read),
+    )
+    .for_session()
+    .takes("ReadRequest")
+    .answers("ReadResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/read_bytes",
+        "Reads a whole file",
+        |verb| on(verb, files::read_bytes),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("ReadBytesResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/write",
+        "Replaces a file",
+        |verb| on(verb, files::write),
+    )
+    .for_session()
+    .takes("WriteRequest")
+    .answers("WriteResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/edit",
+        "Replaces a text within a file",
+        |verb| on(verb, files::edit),
+    )
+    .for_session()
+    .takes("EditRequest")
+    .answers("EditResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/exists",
+        "Tells whether a regular file is there",
+        |verb| on(verb, files::exists),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("ExistsResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/ls",
+        "Lists a directory",
+        |verb| on(verb, files::ls),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/glob",
+        "Finds files by a pattern",
+        |verb| on(verb, files::glob),
+    )
+    .for_session()
+    .takes("GlobRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/grep",
+        "Finds lines by a regular expression",
+        |verb| on(verb, files::grep),
+    )
+    .for_session()
+    .takes("GrepRequest")
+    .answers("GrepResponse"),
     Route::new(
         Verb::Post,
         "/sessions/{session_id}/run",
