@@ -12,8 +12,9 @@ use axum::response::IntoResponse;
 
 use crate::api::command::COMMAND_WHOLE_BYTES_MAX;
 use crate::control::Refusal;
+use crate::control::files::refusal::{ErrorName, FileRefusal};
 use crate::id::RequestId;
-use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError};
+use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError, NamedError};
 
 /// Why a request got no answer of its route.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,6 +212,12 @@ impl Failure {
     fn detail(self) -> Detail {
         match self {
             Self::Invalid(fields) => Detail::Fields(fields),
+            Self::Refused(Refusal::Files(FileRefusal::Named { name, message })) => {
+                Detail::Named(NamedError {
+                    error: name.as_str().to_owned(),
+                    message,
+                })
+            }
             other => Detail::Text(other.text().into_owned()),
         }
     }
@@ -310,6 +317,7 @@ fn refusal_row(refusal: &Refusal) -> Row {
         Refusal::TooSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "operation_too_slow", Never),
         Refusal::BadPattern(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_pattern", Never),
         Refusal::NotBase64(_) => (StatusCode::BAD_REQUEST, "not_base64", Never),
+        Refusal::Files(refusal) => file_row(refusal),
         Refusal::NoTty(_) => (StatusCode::NOT_FOUND, "no_tty", Never),
         Refusal::StartFailed(_) => (StatusCode::BAD_GATEWAY, "start_failed", Never),
         Refusal::EngineFailed(_) => (StatusCode::BAD_GATEWAY, "engine_failed", Never),
@@ -326,6 +334,27 @@ fn refusal_row(refusal: &Refusal) -> Row {
         Refusal::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", After(4)),
         Refusal::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "no_space", Never),
         Refusal::SandboxGone(_) => (StatusCode::GONE, "sandbox_gone", Never),
+    }
+}
+
+fn file_row(refusal: &FileRefusal) -> Row {
+    use Again::Never;
+    match refusal {
+        FileRefusal::NoWorkspaces => (StatusCode::CONFLICT, "no_workspaces", Never),
+        FileRefusal::NoWorkspace(_) => (StatusCode::NOT_FOUND, "no_workspace", Never),
+        FileRefusal::Outside(_) => (StatusCode::BAD_REQUEST, "outside_workspace", Never),
+        FileRefusal::NoDirectory(_) => (StatusCode::NOT_FOUND, "no_directory", Never),
+        FileRefusal::NoFile(_) => (StatusCode::NOT_FOUND, "no_file", Never),
+        FileRefusal::Unreadable(_) => (StatusCode::BAD_REQUEST, "unreadable_file", Never),
+        FileRefusal::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "file_failed", Never),
+        FileRefusal::Handed(_) => (StatusCode::CONFLICT, "by_sandbox", Never),
+        FileRefusal::Named { name, .. } => match name {
+            ErrorName::FileNotFound => (StatusCode::NOT_FOUND, "file_not_found", Never),
+            ErrorName::IsADirectory => (StatusCode::BAD_REQUEST, "is_a_directory", Never),
+            ErrorName::NotADirectory => (StatusCode::BAD_REQUEST, "not_a_directory", Never),
+            ErrorName::FileExists => (StatusCode::BAD_REQUEST, "file_exists", Never),
+            ErrorName::Value => (StatusCode::BAD_REQUEST, "bad_path", Never),
+        },
     }
 }
 

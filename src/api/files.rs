@@ -28,7 +28,7 @@ async fn work(
 ) -> Result<Response<Body>, Failure> {
     let request_id = request_id(&request);
     let body = JsonText::read(request).await?;
-    let op = caller.checked(read_op(&body, read)).await?;
+    let op = caller.checked(read_form(&body, read)).await?;
     // What was made of it may be as large.
     let share = body.into_share();
     let asked = Asked { op, request_id };
@@ -37,14 +37,19 @@ async fn work(
     Ok(reply::json(&answer))
 }
 
-fn read_op(body: &JsonText, read: impl FnOnce(&mut Form<'_>) -> Op) -> Result<Op, Failure> {
+/// Reads the fields of a body.
+pub(super) fn read_form<T>(
+    body: &JsonText,
+    read: impl FnOnce(&mut Form<'_>) -> T,
+) -> Result<T, Failure> {
     let mut form = Form::body(body.parse()?)?;
-    let op = read(&mut form);
+    let fields = read(&mut form);
     form.finish()?;
-    Ok(op)
+    Ok(fields)
 }
 
-fn path(form: &mut Form<'_>) -> String {
+/// Reads the path that a request is about.
+pub(super) fn path(form: &mut Form<'_>) -> String {
     let [path] = form.fields(["path"]);
     form.required(&path, validate::text)
 }
@@ -174,11 +179,10 @@ pub(super) async fn write(
 }
 
 fn read_write(body: &JsonText) -> Result<Op, Failure> {
-    let mut form = Form::body(body.parse()?)?;
-    let path = path(&mut form);
-    let [content] = form.fields(["content_b64"]);
-    let content = form.required(&content, validate::text);
-    form.finish()?;
+    let (path, content) = read_form(body, |form| {
+        let [content] = form.fields(["content_b64"]);
+        (path(form), form.required(&content, validate::text))
+    })?;
     let bytes = STANDARD
         .decode(&content)
         .map_err(|error| not_base64(&content, &error))?;

@@ -5,7 +5,9 @@
 use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
-use crate::api::{files, holds, runs, service, sessions, socket, tickets, ttys, workspaces};
+use crate::api::{
+    files, holds, native, runs, service, sessions, socket, tickets, ttys, workspaces,
+};
 
 /// All routes, in the order in which people read about them.
 pub(super) static TABLE: &[Route] = &[
@@ -180,6 +182,70 @@ pub(super) static TABLE: &[Route] = &[
     .answers("GrepResponse"),
     Route::new(
         Verb::Post,
+        "/sessions/{session_id}/files/read",
+        "Reads a whole file without the sandbox",
+        |verb| on(verb, native::read),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers_bytes(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/write",
+        "Replaces a file without the sandbox",
+        |verb| on(verb, native::write),
+    )
+    .for_session()
+    .query(native::WRITE_QUERY)
+    .takes_bytes()
+    .answers_nothing(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/stat",
+        "Describes a file or a directory without the sandbox",
+        |verb| on(verb, native::stat),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("FileEntry"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/list",
+        "Lists a directory without the sandbox",
+        |verb| on(verb, native::list),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/realpath",
+        "Resolves a path without the sandbox",
+        |verb| on(verb, native::realpath),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("RealpathResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/mkdir",
+        "Makes a directory and those above it without the sandbox",
+        |verb| on(verb, native::mkdir),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers_nothing(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/remove",
+        "Removes a file or a tree without the sandbox",
+        |verb| on(verb, native::remove),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers_nothing(),
+    Route::new(
+        Verb::Post,
         "/sessions/{session_id}/run",
         "Runs a program and waits for it",
         |verb| on(verb, runs::run),
@@ -298,6 +364,46 @@ pub(super) static TABLE: &[Route] = &[
     )
     .for_session()
     .answers("TicketCreated"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/ls",
+        "Lists a directory of a stored workspace",
+        |verb| on(verb, workspaces::ls),
+    )
+    .takes("PathRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/read",
+        "Reads lines of a text of a stored workspace",
+        |verb| on(verb, workspaces::read),
+    )
+    .takes("ReadRequest")
+    .answers("ReadResponse"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/read_bytes",
+        "Reads a whole file of a stored workspace",
+        |verb| on(verb, workspaces::read_bytes),
+    )
+    .takes("PathRequest")
+    .answers("ReadBytesResponse"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/tree",
+        "Lists what lies below a directory of a stored workspace",
+        |verb| on(verb, workspaces::tree),
+    )
+    .takes("TreeRequest")
+    .answers("TreeResponse"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/trees",
+        "Lists the trees of several stored workspaces",
+        |verb| on(verb, workspaces::trees),
+    )
+    .takes("TreesRequest")
+    .answers("TreesResponse"),
     Route::new(
         Verb::Delete,
         "/workspaces/{session_id}",

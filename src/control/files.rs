@@ -7,7 +7,10 @@
 mod asked;
 mod host;
 mod inside;
+mod native;
+pub mod refusal;
 mod scripts;
+mod stored;
 mod words;
 
 use std::sync::Arc;
@@ -29,6 +32,8 @@ use crate::workspace::{FileError, NotAPath, Place, RelPath, Workspaces};
 
 pub use asked::{Answer, Asked, Op};
 use host::Site;
+pub use native::{Native, NativeAnswer};
+pub use stored::Extent;
 
 /// Works on files at once; others wait for their turn.
 const WORKS_MAX: usize = 32;

@@ -1,5 +1,6 @@
 //! Why a request was refused, in the words that the caller reads.
 
+use super::files::refusal::FileRefusal;
 use crate::id::{RunId, SessionId, Tenant};
 use crate::wire::error::Ceiling;
 
@@ -198,6 +199,9 @@ pub enum Refusal {
     /// What was sent is not in base64, for this reason.
     #[error("content_b64 is not valid base64: {0}")]
     NotBase64(&'static str),
+    /// Something with files.
+    #[error(transparent)]
+    Files(#[from] FileRefusal),
     /// The service is stopping.
     #[error("The service is shutting down. Try again shortly.")]
     ShuttingDown,
@@ -277,6 +281,7 @@ impl Refusal {
             | Self::TooSlow(_)
             | Self::BadPattern(_)
             | Self::NotBase64(_)
+            | Self::Files(_)
             | Self::ShuttingDown => None,
         }
     }

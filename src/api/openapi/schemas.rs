@@ -335,6 +335,48 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
         &[("path", Of::Text), ("reason", Of::Text)],
         &[],
     ),
+    ("RealpathResponse", &[("path", Of::Text)], &[]),
+    (
+        "TreeRequest",
+        &[],
+        &[
+            ("path", Of::Text),
+            ("max_depth", Of::Integer),
+            ("max_entries", Of::Integer),
+        ],
+    ),
+    (
+        "TreeResponse",
+        &[
+            ("entries", Of::Listed("FileEntry")),
+            ("truncated", Of::Flag),
+        ],
+        &[],
+    ),
+    (
+        "TreesRequest",
+        &[("sessions", Of::Texts)],
+        &[
+            ("path", Of::Text),
+            ("max_depth", Of::Integer),
+            ("max_entries", Of::Integer),
+        ],
+    ),
+    (
+        "TreesResponse",
+        &[("results", Of::Listed("TreeResult"))],
+        &[],
+    ),
+    (
+        "TreeResult",
+        &[
+            ("session_id", Of::Text),
+            ("tree", Of::Maybe(&Of::Ref("TreeResponse"))),
+            ("error", Of::Maybe(&Of::Text)),
+            ("status_code", Of::Maybe(&Of::Integer)),
+        ],
+        &[],
+    ),
     (
         "RunRequest",
         &[("argv", Of::Texts), ("run_id", Of::Text)],

@@ -21,7 +21,7 @@ use crate::workspace::{
 /// Entries that a listing shows.
 pub(in crate::control) const ENTRIES_MAX: usize = 100_000;
 /// Bytes of a file that are read to find lines in it.
-const SCAN_BYTES_MAX: u64 = 1 << 30;
+pub(in crate::control) const SCAN_BYTES_MAX: u64 = 1 << 30;
 /// Entries that a search looks at.
 const SEARCHED_MAX: usize = 2_000_000;
 /// Files that a search finds.
