@@ -275,6 +275,7 @@ fn refusal_row(refusal: &Refusal) -> Row {
     use Again::{After, Never};
     match refusal {
         Refusal::UnknownRuntime { .. } => (StatusCode::BAD_REQUEST, "unknown_runtime", Never),
+        Refusal::Files(refusal) => file_row(refusal),
         Refusal::AttachWithoutId => (StatusCode::BAD_REQUEST, "attach_without_id", Never),
         Refusal::NothingToAttach(_) => (StatusCode::NOT_FOUND, "nothing_to_attach", Never),
         Refusal::NoSession(_) => (StatusCode::NOT_FOUND, "no_session", Never),
@@ -314,10 +315,6 @@ fn refusal_row(refusal: &Refusal) -> Row {
         Refusal::SandboxEnded(_) => (StatusCode::GONE, "sandbox_ended", Never),
         Refusal::NeedsAgent(..) => (StatusCode::NOT_IMPLEMENTED, "needs_agent", Never),
         Refusal::UserNotAllowed(_) => (StatusCode::FORBIDDEN, "user_not_allowed", Never),
-        Refusal::TooSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "operation_too_slow", Never),
-        Refusal::BadPattern(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_pattern", Never),
-        Refusal::NotBase64(_) => (StatusCode::BAD_REQUEST, "not_base64", Never),
-        Refusal::Files(refusal) => file_row(refusal),
         Refusal::NoTty(_) => (StatusCode::NOT_FOUND, "no_tty", Never),
         Refusal::StartFailed(_) => (StatusCode::BAD_GATEWAY, "start_failed", Never),
         Refusal::EngineFailed(_) => (StatusCode::BAD_GATEWAY, "engine_failed", Never),
@@ -340,6 +337,9 @@ fn refusal_row(refusal: &Refusal) -> Row {
 fn file_row(refusal: &FileRefusal) -> Row {
     use Again::Never;
     match refusal {
+        FileRefusal::TooSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "operation_too_slow", Never),
+        FileRefusal::BadPattern(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_pattern", Never),
+        FileRefusal::NotBase64(_) => (StatusCode::BAD_REQUEST, "not_base64", Never),
         FileRefusal::NoWorkspaces => (StatusCode::CONFLICT, "no_workspaces", Never),
         FileRefusal::NoWorkspace(_) => (StatusCode::NOT_FOUND, "no_workspace", Never),
         FileRefusal::Outside(_) => (StatusCode::BAD_REQUEST, "outside_workspace", Never),
@@ -404,6 +404,17 @@ mod tests {
                 },
             ),
             (400, Refusal::AttachWithoutId),
+            (504, FileRefusal::TooSlow(1).into()),
+            (422, FileRefusal::BadPattern(text()).into()),
+            (400, FileRefusal::NotBase64("x").into()),
+            (409, FileRefusal::NoWorkspaces.into()),
+            (404, FileRefusal::NoWorkspace(id()).into()),
+            (400, FileRefusal::Outside(text()).into()),
+            (404, FileRefusal::NoDirectory(text()).into()),
+            (404, FileRefusal::NoFile(text()).into()),
+            (400, FileRefusal::Unreadable(text()).into()),
+            (500, FileRefusal::Broken(text()).into()),
+            (409, FileRefusal::Handed(text()).into()),
             (404, Refusal::NothingToAttach(id())),
             (404, Refusal::NoSession(id())),
             (404, Refusal::NoHold(text())),
@@ -463,9 +474,6 @@ mod tests {
                 },
             ),
             (410, Refusal::SandboxEnded(text())),
-            (504, Refusal::TooSlow(1)),
-            (422, Refusal::BadPattern(text())),
-            (400, Refusal::NotBase64("x")),
             (501, Refusal::NeedsAgent("a run", id())),
             (403, Refusal::UserNotAllowed(text())),
         ]

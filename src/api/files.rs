@@ -13,6 +13,7 @@ use crate::api::error::Failure;
 use crate::api::reply;
 use crate::api::validate::{self, Field, Form, Given};
 use crate::control::Refusal;
+use crate::control::files::refusal::FileRefusal;
 use crate::control::files::{Asked, Op};
 use crate::workspace::search::Hidden;
 use crate::workspace::{Times, Window};
@@ -202,5 +203,5 @@ fn not_base64(text: &str, error: &DecodeError) -> Failure {
     } else {
         "string argument should contain only ASCII characters"
     };
-    Refusal::NotBase64(reason).into()
+    Refusal::from(FileRefusal::NotBase64(reason)).into()
 }

@@ -33,6 +33,7 @@ use crate::workspace::{FileError, NotAPath, Place, RelPath, Workspaces};
 pub use asked::{Answer, Asked, Op};
 use host::Site;
 pub use native::{Native, NativeAnswer};
+use refusal::FileRefusal;
 pub use stored::Extent;
 
 /// Works on files at once; others wait for their turn.
@@ -228,7 +229,7 @@ impl Trip {
     }
 
     fn late(&self) -> Refusal {
-        Refusal::TooSlow(self.ceiling.as_secs())
+        FileRefusal::TooSlow(self.ceiling.as_secs()).into()
     }
 
     fn not_live(&self, error: NotLive) -> Refusal {
@@ -244,7 +245,7 @@ fn check_pattern(op: &Op) -> Result<(), Refusal> {
     if let Op::Glob { pattern, .. } = op {
         return match Pattern::parse(pattern) {
             Ok(_) | Err(PatternError::Empty) => Ok(()),
-            Err(error) => Err(Refusal::BadPattern(error.to_string())),
+            Err(error) => Err(FileRefusal::BadPattern(error.to_string()).into()),
         };
     }
     Ok(())

@@ -190,15 +190,6 @@ pub enum Refusal {
     /// The sandbox and its files are gone.
     #[error("The sandbox of session {0} is gone, and its files with it")]
     SandboxGone(SessionId),
-    /// An operation took longer than the service's ceiling of so many seconds.
-    #[error("Operation exceeded the {0}s service ceiling")]
-    TooSlow(u64),
-    /// What was to name files is no pattern.
-    #[error("The pattern cannot be used: {0}")]
-    BadPattern(String),
-    /// What was sent is not in base64, for this reason.
-    #[error("content_b64 is not valid base64: {0}")]
-    NotBase64(&'static str),
     /// Something with files.
     #[error(transparent)]
     Files(#[from] FileRefusal),
@@ -209,7 +200,6 @@ pub enum Refusal {
 
 impl Refusal {
     /// Returns the ceiling that refused, if one did.
-    #[expect(clippy::too_many_lines, reason = "a table")]
     pub fn ceiling(&self) -> Option<Ceiling> {
         let ceiling = |name: &str, limit: u64, used: u64, scope: String| {
             Some(Ceiling {
@@ -278,9 +268,6 @@ impl Refusal {
             | Self::NoSpace(_)
             | Self::StoreUnavailable(_)
             | Self::SandboxGone(_)
-            | Self::TooSlow(_)
-            | Self::BadPattern(_)
-            | Self::NotBase64(_)
             | Self::Files(_)
             | Self::ShuttingDown => None,
         }

@@ -130,7 +130,7 @@ impl Control {
             return Err(FileRefusal::Handed("native files are off".to_owned()).into());
         };
         self.has_workspaces()?;
-        let late = || Refusal::TooSlow(ceiling.as_secs());
+        let late = || Refusal::from(FileRefusal::TooSlow(ceiling.as_secs()));
         let lease = timeout_at(deadline, self.0.loop_.leases.shared(id));
         let lease = lease.await.map_err(|_| late())?;
         let room = Arc::clone(&self.0.files.room).acquire_owned();

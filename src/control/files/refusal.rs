@@ -5,6 +5,15 @@ use crate::id::SessionId;
 /// A refused request about files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileRefusal {
+    /// An operation took longer than the service's ceiling of so many seconds.
+    #[error("Operation exceeded the {0}s service ceiling")]
+    TooSlow(u64),
+    /// What was to name files is no pattern.
+    #[error("The pattern cannot be used: {0}")]
+    BadPattern(String),
+    /// What was sent is not in base64, for this reason.
+    #[error("content_b64 is not valid base64: {0}")]
+    NotBase64(&'static str),
     /// The service keeps no files on its host.
     #[error(
         "This service keeps no workspaces on disk. Set SandboxdConfig.workspace_root to read files without a sandbox."

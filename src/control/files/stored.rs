@@ -174,7 +174,7 @@ impl Control {
         let policy = self.0.policy.get();
         let ceiling = policy.limits.execute_timeout;
         let deadline = Instant::now() + ceiling;
-        let late = || Refusal::TooSlow(ceiling.as_secs());
+        let late = || Refusal::from(FileRefusal::TooSlow(ceiling.as_secs()));
         let room = Arc::clone(&self.0.files.room).acquire_owned();
         let permit = timeout_at(deadline, room).await.map_err(|_| late())?;
         let gone = CancellationToken::new();
