@@ -253,6 +253,7 @@ impl Refusal {
             | Self::UserNotAllowed(_)
             | Self::NoTty(_)
             | Self::AttachWithoutId
+            | Self::Files(_)
             | Self::NothingToAttach(_)
             | Self::NoSession(_)
             | Self::NoHold(_)
@@ -268,7 +269,6 @@ impl Refusal {
             | Self::NoSpace(_)
             | Self::StoreUnavailable(_)
             | Self::SandboxGone(_)
-            | Self::Files(_)
             | Self::ShuttingDown => None,
         }
     }
