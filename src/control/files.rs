@@ -126,8 +126,8 @@ impl Control {
 
     async fn travel_to_files(&self, trip: Trip) -> Result<Answer, Refusal> {
         let done = match self.place_of(&trip) {
-            Ok(Some((workspaces, path))) => Box::pin(self.by_host(&trip, workspaces, path)).await,
-            Ok(None) => Box::pin(self.by_sandbox(&trip, None)).await,
+            Ok(Some((workspaces, path))) => self.by_host(&trip, workspaces, path).await,
+            Ok(None) => self.by_sandbox(&trip, None).await,
             Err(error) => self.nowhere(&trip, error).await,
         };
         let answered = done.map(|(done, reset)| {
@@ -214,7 +214,7 @@ impl Control {
         match done {
             Err(FileError::TooLarge { .. }) => {}
             Err(error) if error.is_for_the_sandbox() => {
-                return Box::pin(self.by_sandbox(trip, reset)).await;
+                return self.by_sandbox(trip, reset).await;
             }
             Ok(_) | Err(_) => {}
         }

@@ -47,7 +47,7 @@ impl Control {
         reset: Option<(u64, Notice)>,
     ) -> Result<Done, Refusal> {
         let mut told = self.told(&trip.id, trip.news(reset));
-        let done = Box::pin(self.within(trip, &mut told)).await?;
+        let done = self.within(trip, &mut told).await?;
         Ok((done, told))
     }
 
@@ -89,10 +89,10 @@ impl Control {
                     new,
                     times: *times,
                 };
-                Box::pin(self.edit_inside(trip, path, change, told)).await?
+                self.edit_inside(trip, path, change, told).await?
             }
             Op::Exists { .. } | Op::Ls { .. } | Op::Glob { .. } => {
-                Box::pin(self.look_inside(trip, told)).await?
+                self.look_inside(trip, told).await?
             }
             Op::Grep {
                 pattern,
@@ -104,7 +104,8 @@ impl Control {
                     Ok((_, filter)) => filter,
                     Err(answer) => return Ok(Ok(answer)),
                 };
-                Box::pin(self.grep_inside(trip, (pattern, filter, *hidden), told)).await?
+                self.grep_inside(trip, (pattern, filter, *hidden), told)
+                    .await?
             }
         };
         Ok(done)
@@ -302,7 +303,7 @@ impl Control {
             when_lost: WhenLost::StartEmpty,
         };
         let _attended = self.0.attended.watch(&errand.run);
-        let (mut ran, reset) = match self.offer(&errand, &trip.halt).await? {
+        let (mut ran, reset) = match Box::pin(self.offer(&errand, &trip.halt)).await? {
             Met::Ran(ran, reset) => (ran, reset),
             Met::Late => return Err(trip.late()),
             Met::Halted(_) => return Err(Refusal::ShuttingDown),
