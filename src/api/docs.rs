@@ -63,6 +63,7 @@ fn row(route: &Route) -> String {
     };
     let answer = match route.answers {
         Answer::Json(schema) | Answer::Made(schema) | Answer::Stream(schema) => schema,
+        Answer::Bytes => "bytes",
         Answer::Document => "a document",
         Answer::Socket => "a WebSocket",
         Answer::Nothing => "204",

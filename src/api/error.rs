@@ -12,8 +12,9 @@ use axum::response::IntoResponse;
 
 use crate::api::command::COMMAND_WHOLE_BYTES_MAX;
 use crate::control::Refusal;
+use crate::control::files::refusal::{ErrorName, FileRefusal};
 use crate::id::RequestId;
-use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError};
+use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError, NamedError};
 
 /// Why a request got no answer of its route.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,6 +212,12 @@ impl Failure {
     fn detail(self) -> Detail {
         match self {
             Self::Invalid(fields) => Detail::Fields(fields),
+            Self::Refused(Refusal::Files(FileRefusal::Named { name, message })) => {
+                Detail::Named(NamedError {
+                    error: name.as_str().to_owned(),
+                    message,
+                })
+            }
             other => Detail::Text(other.text().into_owned()),
         }
     }
@@ -268,6 +275,7 @@ fn refusal_row(refusal: &Refusal) -> Row {
     use Again::{After, Never};
     match refusal {
         Refusal::UnknownRuntime { .. } => (StatusCode::BAD_REQUEST, "unknown_runtime", Never),
+        Refusal::Files(refusal) => file_row(refusal),
         Refusal::AttachWithoutId => (StatusCode::BAD_REQUEST, "attach_without_id", Never),
         Refusal::NothingToAttach(_) => (StatusCode::NOT_FOUND, "nothing_to_attach", Never),
         Refusal::NoSession(_) => (StatusCode::NOT_FOUND, "no_session", Never),
@@ -331,6 +339,30 @@ fn refusal_row(refusal: &Refusal) -> Row {
     }
 }
 
+fn file_row(refusal: &FileRefusal) -> Row {
+    use Again::Never;
+    match refusal {
+        FileRefusal::TooSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "operation_too_slow", Never),
+        FileRefusal::BadPattern(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_pattern", Never),
+        FileRefusal::NotBase64(_) => (StatusCode::BAD_REQUEST, "not_base64", Never),
+        FileRefusal::NoWorkspaces => (StatusCode::CONFLICT, "no_workspaces", Never),
+        FileRefusal::NoWorkspace(_) => (StatusCode::NOT_FOUND, "no_workspace", Never),
+        FileRefusal::Outside(_) => (StatusCode::BAD_REQUEST, "outside_workspace", Never),
+        FileRefusal::NoDirectory(_) => (StatusCode::NOT_FOUND, "no_directory", Never),
+        FileRefusal::NoFile(_) => (StatusCode::NOT_FOUND, "no_file", Never),
+        FileRefusal::Unreadable(_) => (StatusCode::BAD_REQUEST, "unreadable_file", Never),
+        FileRefusal::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "file_failed", Never),
+        FileRefusal::Handed(_) => (StatusCode::CONFLICT, "by_sandbox", Never),
+        FileRefusal::Named { name, .. } => match name {
+            ErrorName::FileNotFound => (StatusCode::NOT_FOUND, "file_not_found", Never),
+            ErrorName::IsADirectory => (StatusCode::BAD_REQUEST, "is_a_directory", Never),
+            ErrorName::NotADirectory => (StatusCode::BAD_REQUEST, "not_a_directory", Never),
+            ErrorName::FileExists => (StatusCode::BAD_REQUEST, "file_exists", Never),
+            ErrorName::Value => (StatusCode::BAD_REQUEST, "bad_path", Never),
+        },
+    }
+}
+
 /// Whether replies with this status carry `Retry-After`.
 fn tells_when(status: StatusCode) -> bool {
     matches!(
@@ -386,6 +418,17 @@ mod tests {
                 },
             ),
             (400, Refusal::AttachWithoutId),
+            (504, FileRefusal::TooSlow(1).into()),
+            (422, FileRefusal::BadPattern(text()).into()),
+            (400, FileRefusal::NotBase64("x").into()),
+            (409, FileRefusal::NoWorkspaces.into()),
+            (404, FileRefusal::NoWorkspace(id()).into()),
+            (400, FileRefusal::Outside(text()).into()),
+            (404, FileRefusal::NoDirectory(text()).into()),
+            (404, FileRefusal::NoFile(text()).into()),
+            (400, FileRefusal::Unreadable(text()).into()),
+            (500, FileRefusal::Broken(text()).into()),
+            (409, FileRefusal::Handed(text()).into()),
             (404, Refusal::NothingToAttach(id())),
             (404, Refusal::NoSession(id())),
             (404, Refusal::NoHold(text())),

@@ -146,6 +146,10 @@ async fn an_unknown_session_is_told_to_the_service_alone_and_before_its_request_
         ("DELETE", "/sessions/nope?purge=2", ""),
         ("POST", "/sessions/nope/exec", r#"{"timeout_seconds":0}"#),
         ("POST", "/sessions/nope/run", r#"{"argv":[]}"#),
+        ("POST", "/sessions/nope/read", r#"{"limit":0}"#),
+        ("POST", "/sessions/nope/write", "{}"),
+        ("POST", "/sessions/nope/files/read", r#"{"path":"x"}"#),
+        ("POST", "/sessions/nope/files/write", ""),
         ("POST", "/sessions/nope/runs", "{}"),
         ("POST", "/sessions/nope/runs/xyz/stop", ""),
         ("GET", "/sessions/nope/runs/xyz", ""),
@@ -160,6 +164,16 @@ async fn an_unknown_session_is_told_to_the_service_alone_and_before_its_request_
         assert_eq!(told.json()["detail"], "No such session: nope");
         assert_eq!(told.json()["code"], "no_session");
     }
+}
+
+#[tokio::test]
+async fn an_id_that_is_the_name_of_a_route_is_an_id_all_the_same() {
+    let purged = with_token("DELETE", "/workspaces/trees", "").await;
+    assert_ne!(purged.status, 405);
+    let listed = with_token("POST", "/workspaces/trees/tree", "{}").await;
+    assert_eq!(listed.json()["code"], "no_workspaces");
+    let trees = with_token("POST", "/workspaces/trees", r#"{"sessions":["a"]}"#).await;
+    assert_eq!(trees.json()["results"][0]["status_code"], 409);
 }
 
 #[tokio::test]

@@ -126,6 +126,10 @@ fn responses(route: &Route) -> Value {
             });
             json!({ "200": { "description": "As it comes", "content": content } })
         }
+        Answer::Bytes => {
+            let content = json!({ "application/octet-stream": {} });
+            json!({ "200": { "description": "The bytes", "content": content } })
+        }
         Answer::Document => json!({ "200": { "description": "The document" } }),
         Answer::Socket => json!({ "101": { "description": "The WebSocket" } }),
         Answer::Nothing => json!({ "204": { "description": "Done" } }),

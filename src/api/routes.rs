@@ -58,6 +58,8 @@ pub(super) enum Answer {
     Stream(&'static str),
     /// A page or a document.
     Document,
+    /// Bytes as they are.
+    Bytes,
     /// 204.
     Nothing,
     /// 101, and then a WebSocket.
@@ -194,6 +196,11 @@ impl Route {
         self
     }
 
+    pub(super) const fn answers_bytes(mut self) -> Self {
+        self.answers = Answer::Bytes;
+        self
+    }
+
     pub(super) const fn answers_nothing(mut self) -> Self {
         self.answers = Answer::Nothing;
         self
@@ -291,7 +298,17 @@ fn captures(template: &'static str, path: &str) -> Option<Captures> {
 pub(super) fn router(table: &[Route], control: Control) -> Router {
     let empty = Router::new();
     let filled = table.iter().fold(empty, |router, route| {
-        router.route(route.path, (route.handler)(route.verb.filter()))
+        let handler = || (route.handler)(route.verb.filter());
+        let router = router.route(route.path, handler());
+        // A path that is spelled out hides from the router the templates that it fits.
+        let hidden: BTreeSet<&str> = table
+            .iter()
+            .map(|other| other.path)
+            .filter(|path| *path != route.path && captures(route.path, path).is_some())
+            .collect();
+        hidden
+            .into_iter()
+            .fold(router, |router, path| router.route(path, handler()))
     });
     filled.with_state(Guarded::new(control))
 }

@@ -5,7 +5,9 @@
 use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
-use crate::api::{holds, runs, service, sessions, socket, tickets, ttys, workspaces};
+use crate::api::{
+    files, holds, native, runs, service, sessions, socket, tickets, ttys, workspaces,
+};
 
 /// All routes, in the order in which people read about them.
 pub(super) static TABLE: &[Route] = &[
@@ -106,6 +108,142 @@ pub(super) static TABLE: &[Route] = &[
     .for_session()
     .takes("ExecRequest")
     .answers("ExecResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/read",
+        "Reads lines of a text",
+        |verb| on(verb, files::read),
+    )
+    .for_session()
+    .takes("ReadRequest")
+    .answers("ReadResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/read_bytes",
+        "Reads a whole file",
+        |verb| on(verb, files::read_bytes),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("ReadBytesResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/write",
+        "Replaces a file",
+        |verb| on(verb, files::write),
+    )
+    .for_session()
+    .takes("WriteRequest")
+    .answers("WriteResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/edit",
+        "Replaces a text within a file",
+        |verb| on(verb, files::edit),
+    )
+    .for_session()
+    .takes("EditRequest")
+    .answers("EditResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/exists",
+        "Tells whether a regular file is there",
+        |verb| on(verb, files::exists),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("ExistsResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/ls",
+        "Lists a directory",
+        |verb| on(verb, files::ls),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/glob",
+        "Finds files by a pattern",
+        |verb| on(verb, files::glob),
+    )
+    .for_session()
+    .takes("GlobRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/grep",
+        "Finds lines by a regular expression",
+        |verb| on(verb, files::grep),
+    )
+    .for_session()
+    .takes("GrepRequest")
+    .answers("GrepResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/read",
+        "Reads a whole file without the sandbox",
+        |verb| on(verb, native::read),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers_bytes(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/write",
+        "Replaces a file without the sandbox",
+        |verb| on(verb, native::write),
+    )
+    .for_session()
+    .query(native::WRITE_QUERY)
+    .takes_bytes()
+    .answers_nothing(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/stat",
+        "Describes a file or a directory without the sandbox",
+        |verb| on(verb, native::stat),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("FileEntry"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/list",
+        "Lists a directory without the sandbox",
+        |verb| on(verb, native::list),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/realpath",
+        "Resolves a path without the sandbox",
+        |verb| on(verb, native::realpath),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers("RealpathResponse"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/mkdir",
+        "Makes a directory and those above it without the sandbox",
+        |verb| on(verb, native::mkdir),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers_nothing(),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/files/remove",
+        "Removes a file or a tree without the sandbox",
+        |verb| on(verb, native::remove),
+    )
+    .for_session()
+    .takes("PathRequest")
+    .answers_nothing(),
     Route::new(
         Verb::Post,
         "/sessions/{session_id}/run",
@@ -226,6 +364,46 @@ pub(super) static TABLE: &[Route] = &[
     )
     .for_session()
     .answers("TicketCreated"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/ls",
+        "Lists a directory of a stored workspace",
+        |verb| on(verb, workspaces::ls),
+    )
+    .takes("PathRequest")
+    .answers("FileEntries"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/read",
+        "Reads lines of a text of a stored workspace",
+        |verb| on(verb, workspaces::read),
+    )
+    .takes("ReadRequest")
+    .answers("ReadResponse"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/read_bytes",
+        "Reads a whole file of a stored workspace",
+        |verb| on(verb, workspaces::read_bytes),
+    )
+    .takes("PathRequest")
+    .answers("ReadBytesResponse"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/{session_id}/tree",
+        "Lists what lies below a directory of a stored workspace",
+        |verb| on(verb, workspaces::tree),
+    )
+    .takes("TreeRequest")
+    .answers("TreeResponse"),
+    Route::new(
+        Verb::Post,
+        "/workspaces/trees",
+        "Lists the trees of several stored workspaces",
+        |verb| on(verb, workspaces::trees),
+    )
+    .takes("TreesRequest")
+    .answers("TreesResponse"),
     Route::new(
         Verb::Delete,
         "/workspaces/{session_id}",

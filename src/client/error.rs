@@ -123,6 +123,7 @@ pub(crate) fn summary(detail: &Detail) -> String {
     match detail {
         Detail::Text(text) => text.clone(),
         Detail::Fields(fields) => fields.iter().map(field).collect::<Vec<_>>().join("; "),
+        Detail::Named(named) => format!("{}: {}", named.error, named.message),
     }
 }
 

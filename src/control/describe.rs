@@ -69,7 +69,11 @@ impl Control {
 
     /// Describes what the operator allows.
     pub fn policy(&self) -> ServicePolicy {
-        describe_policy(&self.0.policy.get(), self.0.prewarm)
+        let mut policy = describe_policy(&self.0.policy.get(), self.0.prewarm);
+        policy.native_files = self.has_native_files();
+        policy.native_writes = self.has_native_writes();
+        policy.native_realpath = self.has_native_files();
+        policy
     }
 
     /// Describes one open session.

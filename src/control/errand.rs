@@ -200,7 +200,7 @@ impl Control {
     }
 
     /// Returns the reset that a reply is to tell of, unless another was faster.
-    fn told(
+    pub(super) fn told(
         &self,
         id: &SessionId,
         reset: Option<(u64, crate::session::record::Notice)>,

@@ -11,6 +11,7 @@ mod doctor;
 mod drift;
 mod errand;
 mod exec;
+pub mod files;
 mod holds;
 mod live;
 mod open;
@@ -76,6 +77,7 @@ struct Inner {
     drift: drift::Drift,
     tasks: TaskTracker,
     runs: runs::Runs,
+    files: files::Files,
 }
 
 /// What makes somebody a caller.
@@ -129,6 +131,7 @@ impl Control {
             drift: drift::Drift::default(),
             tasks: TaskTracker::new(),
             runs: runs::Runs::default(),
+            files: files::Files::default(),
         }))
     }
 

@@ -1,5 +1,6 @@
 //! Why a request was refused, in the words that the caller reads.
 
+use super::files::refusal::FileRefusal;
 use crate::id::{RunId, SessionId, Tenant};
 use crate::wire::error::Ceiling;
 
@@ -207,6 +208,9 @@ pub enum Refusal {
     /// The sandbox and its files are gone.
     #[error("The sandbox of session {0} is gone, and its files with it")]
     SandboxGone(SessionId),
+    /// Something with files.
+    #[error(transparent)]
+    Files(#[from] FileRefusal),
     /// The service is stopping.
     #[error("The service is shutting down. Try again shortly.")]
     ShuttingDown,
@@ -262,6 +266,7 @@ impl Refusal {
             | Self::UserNotAllowed(_)
             | Self::NoTty(_)
             | Self::AttachWithoutId
+            | Self::Files(_)
             | Self::NothingToAttach(_)
             | Self::NoSession(_)
             | Self::NoHold(_)

@@ -44,9 +44,10 @@ pub fn describe(policy: &Policy, prewarm: Prewarm) -> ServicePolicy {
             Prewarm::No => false,
             Prewarm::Yes => true,
         },
-        // Images are built by the engine's classic builder, and files are served
-        // through the sandbox: these say so to clients that would do otherwise.
+        // Images are built by the engine's classic builder: this says so to clients that
+        // would do otherwise.
         buildkit: false,
+        // Who serves files knows whether it does without the sandbox, and says so here.
         native_files: false,
         native_writes: false,
         native_realpath: false,

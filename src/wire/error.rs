@@ -33,6 +33,17 @@ pub enum Detail {
     Text(String),
     /// One item for each invalid field.
     Fields(Vec<FieldError>),
+    /// An error about a file.
+    Named(NamedError),
+}
+
+/// An error about a file, under the name that programs know it by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedError {
+    /// The name, such as `FileNotFoundError`.
+    pub error: String,
+    /// What is wrong.
+    pub message: String,
 }
 
 /// One invalid field of a request.

@@ -228,6 +228,12 @@ impl Dir {
         })
     }
 
+    /// Returns what a link in this directory says, without following it.
+    pub fn target(&self, name: &[u8]) -> Result<Vec<u8>, FileError> {
+        let target = rustix::fs::readlinkat(&*self.0, name, Vec::new())?;
+        Ok(target.into_bytes())
+    }
+
     /// Makes a directory and those above it, as far as they are missing, and opens it.
     ///
     /// What is made has mode 0755 and the given owner; what is there stays as it is.

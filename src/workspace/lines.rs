@@ -109,6 +109,19 @@ impl Opened {
     }
 }
 
+/// Cuts lines out of the bytes of a whole file, as [`Opened::lines`] does.
+pub fn lines_of(
+    bytes: &[u8],
+    window: Window,
+    family: Family,
+    bounds: Bounds,
+) -> Result<Slice, FileError> {
+    let decoding = Decoding::find(bytes, Sample::Whole, family)?;
+    let mut cut = Cut::new(window, bounds.text_bytes_max);
+    cut.take(&decoding.decode(bytes))?;
+    cut.slice(End::OfFile, bounds)
+}
+
 /// Decodes a piece; an empty one is the last.
 fn feed(
     decoder: &mut Decoder,

@@ -7,6 +7,7 @@ use crate::support::scripted::Scripted;
 
 const SESSIONS: &str = include_str!("../contract/sessions.json");
 const RUNS: &str = include_str!("../contract/runs.json");
+const FILES: &str = include_str!("../contract/files.json");
 
 /// Runs every case of a profile on one daemon; panics with each that does not hold.
 ///
@@ -71,9 +72,27 @@ fn every_contract_case_of_the_runs_profile_holds() {
 }
 
 #[test]
+fn every_contract_case_of_the_files_profile_holds() {
+    check(FILES, "files");
+}
+
+#[test]
+fn every_contract_case_of_files_without_a_workspace_root_holds() {
+    check(FILES, "files_alone");
+}
+
+#[test]
 fn every_profile_has_a_test_and_no_two_cases_share_a_name() {
-    let books = [Book::parse(SESSIONS), Book::parse(RUNS)];
-    let tested = ["base", "tight", "tuned", "unlimited", "runs"];
+    let books = [SESSIONS, RUNS, FILES].map(Book::parse);
+    let tested = [
+        "base",
+        "tight",
+        "tuned",
+        "unlimited",
+        "runs",
+        "files",
+        "files_alone",
+    ];
     let profiles = books.iter().flat_map(|book| book.profiles.keys());
     assert!(profiles.clone().eq(tested.iter()), "{profiles:?}");
     let cases = books.iter().flat_map(|book| &book.cases);

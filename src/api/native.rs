@@ -1,0 +1,149 @@
+//! Reads what is asked of files that the host serves alone, and passes it on.
+
+use axum::body::Body;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{Request, Response};
+
+use crate::api::auth::SessionCaller;
+use crate::api::body::{JsonText, Streamed};
+use crate::api::edge::request_id;
+use crate::api::error::Failure;
+use crate::api::files::{path, read_form};
+use crate::api::room::{BodyRoom, Share};
+use crate::api::routes::{Param, ParamKind};
+use crate::api::validate::{self, Form};
+use crate::api::{query, reply};
+use crate::control::Refusal;
+use crate::control::files::refusal::FileRefusal;
+use crate::control::files::{Native, NativeAnswer};
+
+pub(super) const WRITE_QUERY: &[Param] = &[Param {
+    name: "path",
+    about: "The absolute path of the file; required",
+    kind: ParamKind::Text,
+}];
+
+async fn work(
+    caller: &SessionCaller,
+    request: Request<Body>,
+    native: Native,
+) -> Result<Response<Body>, Failure> {
+    let request_id = request_id(&request);
+    let body = JsonText::read(request).await?;
+    let path = caller.checked(read_form(&body, path)).await?;
+    drop(body);
+    let control = caller.control();
+    let answer = control.native(caller.id(), (native, path), &request_id);
+    Ok(written(answer.await?))
+}
+
+fn written(answer: NativeAnswer) -> Response<Body> {
+    match answer {
+        NativeAnswer::Done => reply::no_content(),
+        NativeAnswer::Bytes(bytes) => reply::typed("application/octet-stream", bytes.into()),
+        NativeAnswer::Entry(entry) => reply::json(&entry),
+        NativeAnswer::Entries(entries) => reply::json(&entries),
+        NativeAnswer::Path(path) => reply::json(&path),
+    }
+}
+
+pub(super) async fn read(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    work(&caller, request, Native::Read).await
+}
+
+pub(super) async fn stat(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    work(&caller, request, Native::Stat).await
+}
+
+pub(super) async fn list(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    work(&caller, request, Native::List).await
+}
+
+pub(super) async fn realpath(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    work(&caller, request, Native::Realpath).await
+}
+
+pub(super) async fn mkdir(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    work(&caller, request, Native::Mkdir).await
+}
+
+pub(super) async fn remove(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    work(&caller, request, Native::Remove).await
+}
+
+pub(super) async fn write(
+    caller: SessionCaller,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let request_id = request_id(&request);
+    let read = read_path(request.uri().query().unwrap_or_default());
+    let path = caller.checked(read).await?;
+    let announced = request.headers().get(CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let room = request.extensions().get::<BodyRoom>().cloned();
+    let mut share = room.unwrap_or_default().share();
+    let mut pieces = Streamed::of(request);
+    let bytes = match caller.control().native_write_max(caller.id()) {
+        Err(refusal) => Err(refusal.into()),
+        Ok(bytes_max) if announced.is_some_and(|bytes| bytes_max < bytes) => Err(too_large()),
+        Ok(bytes_max) => collect(&mut pieces, bytes_max, &mut share).await,
+    };
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(failure) => {
+            pieces.discard().await;
+            return Err(failure);
+        }
+    };
+    let asked = (Native::Write(bytes), path);
+    let answer = caller.control().native(caller.id(), asked, &request_id);
+    Ok(written(answer.await?))
+}
+
+fn read_path(text: &str) -> Result<String, Failure> {
+    let mut form = Form::query();
+    let [path] = query::fields(text, ["path"]);
+    let path = form.required(&path, validate::text);
+    form.finish()?;
+    Ok(path)
+}
+
+/// Collects a body, counting its bytes as they arrive.
+async fn collect(
+    pieces: &mut Streamed,
+    bytes_max: u64,
+    share: &mut Share,
+) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = pieces.next().await? {
+        let length = bytes.len() + piece.len();
+        if bytes_max < u64::try_from(length).unwrap_or(u64::MAX) {
+            return Err(too_large());
+        }
+        share.grow_to(length)?;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+fn too_large() -> Failure {
+    Refusal::from(FileRefusal::Handed("larger than a native write".to_owned())).into()
+}

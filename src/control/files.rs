@@ -1,0 +1,252 @@
+//! Reads, writes and searches files of live sessions.
+//!
+//! What lies in the work directory is served from the host where it has a workspace; what
+//! lies elsewhere, behind a link or out of the service's rights, by small commands in the
+//! sandbox itself, which see what its own commands see.
+
+mod asked;
+mod host;
+mod inside;
+mod native;
+pub mod refusal;
+mod scripts;
+mod stored;
+mod words;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::errand::{Entry, Reset};
+use super::live::NotLive;
+use super::{Control, Refusal};
+use crate::clock::Timestamp;
+use crate::id::{RequestId, SessionId};
+use crate::sandbox::commands::Halt;
+use crate::session::record::Notice;
+use crate::workspace::search::{Patience, Pattern, PatternError};
+use crate::workspace::{FileError, NotAPath, Place, RelPath, Workspaces};
+
+pub use asked::{Answer, Asked, Op};
+use host::Site;
+pub use native::{Native, NativeAnswer};
+use refusal::FileRefusal;
+pub use stored::Extent;
+
+/// Works on files at once; others wait for their turn.
+const WORKS_MAX: usize = 32;
+
+/// The room for work on files of the host.
+#[derive(Debug)]
+pub(super) struct Files {
+    room: Arc<Semaphore>,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            room: Arc::new(Semaphore::new(WORKS_MAX)),
+        }
+    }
+}
+
+/// An operation on its way.
+struct Trip {
+    id: SessionId,
+    op: Arc<Op>,
+    site: Site,
+    began: Timestamp,
+    ceiling: Duration,
+    deadline: Instant,
+    halt: Halt,
+    request_id: RequestId,
+}
+
+/// What became of an operation, and the reset that its reply is to tell of.
+type Done = (Result<Answer, FileError>, Option<Reset>);
+
+/// Has the work end when the caller leaves.
+struct Caller {
+    halt: Halt,
+    gone: CancellationToken,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.halt.leave();
+        self.gone.cancel();
+    }
+}
+
+impl Control {
+    /// Carries out an operation on files of a session, waking it where it sleeps.
+    ///
+    /// What fails with the files is an answer too; dropping the future calls searches off.
+    pub async fn work_on_files(&self, id: &SessionId, asked: Asked) -> Result<Answer, Refusal> {
+        if self.open_record(id).is_none() {
+            return Err(Refusal::NoSession(id.clone()));
+        }
+        check_pattern(&asked.op)?;
+        let policy = self.0.policy.get();
+        let ceiling = policy.limits.execute_timeout;
+        let gone = CancellationToken::new();
+        let began = self.0.books.clock.now();
+        let clock = self.0.books.clock.clone();
+        let trip = Trip {
+            id: id.clone(),
+            op: Arc::new(asked.op),
+            site: Site {
+                work_dir: policy.interior.work_dir.clone(),
+                bytes_max: policy.limits.max_read_bytes,
+                patience: Patience::new(clock, began.plus(ceiling), gone.clone()),
+            },
+            began,
+            ceiling,
+            deadline: Instant::now() + ceiling,
+            halt: Halt::default(),
+            request_id: asked.request_id,
+        };
+        let halt = trip.halt.clone();
+        let caller = Caller { halt, gone };
+        let control = self.clone();
+        let task = self
+            .0
+            .tasks
+            .spawn(async move { Box::pin(control.travel_to_files(trip)).await });
+        let answer = match task.await {
+            Ok(answer) => answer,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        drop(caller);
+        answer
+    }
+
+    async fn travel_to_files(&self, trip: Trip) -> Result<Answer, Refusal> {
+        let done = match self.place_of(&trip) {
+            Ok(Some((workspaces, path))) => self.by_host(&trip, workspaces, path).await,
+            Ok(None) => self.by_sandbox(&trip, None).await,
+            Err(error) => self.nowhere(&trip, error).await,
+        };
+        let answered = done.map(|(done, reset)| {
+            let mut answer = match done {
+                Ok(answer) => answer,
+                Err(error) => words::failed(&trip.op, &error, trip.site.bytes_max),
+            };
+            let told = answer.tell(reset);
+            (answer, told)
+        });
+        let seen = answered.as_ref().ok();
+        let (ok, detail) = seen.map_or((false, String::new()), |(answer, _)| {
+            words::event(&trip.op, answer)
+        });
+        let entry = Entry {
+            op: trip.op.name(),
+            target: &trip.op.target(),
+            ok,
+            detail,
+            why: None,
+            began: trip.began,
+            request_id: &trip.request_id,
+            told: seen.and_then(|(_, told)| *told),
+            short_of_processes: false,
+        };
+        self.write_down(&trip.id, entry).await;
+        answered.map(|(answer, _)| answer)
+    }
+
+    /// Says where the host has what an operation is about; nothing where it has not.
+    fn place_of(&self, trip: &Trip) -> Result<Option<(Workspaces, RelPath)>, NotAPath> {
+        let work_dir = trip.site.work_dir.as_bytes();
+        let place = match trip.op.root() {
+            None => Place::Inside(RelPath::work_dir()),
+            Some(path) => Place::of(work_dir, path.as_bytes())?,
+        };
+        let workspaces = self.0.host.workspaces.clone();
+        Ok(match place {
+            Place::Inside(path) => workspaces.map(|workspaces| (workspaces, path)),
+            Place::Outside | Place::Climbs => None,
+        })
+    }
+
+    /// Answers for a path that no file has, once there is a sandbox that has none.
+    async fn nowhere(&self, trip: &Trip, error: NotAPath) -> Result<Done, Refusal> {
+        let live = self.live(&trip.id, trip.deadline).await;
+        let live = live.map_err(|error| trip.not_live(error))?;
+        let error = match error {
+            NotAPath::Empty => FileError::IsDirectory,
+            NotAPath::Nul => FileError::Io(std::io::Error::other("embedded null byte")),
+            NotAPath::TooLong | NotAPath::NameTooLong => FileError::NameTooLong,
+            NotAPath::Climbs => FileError::Outside,
+        };
+        Ok((Err(error), self.told(&trip.id, trip.news(live.reset))))
+    }
+
+    async fn by_host(
+        &self,
+        trip: &Trip,
+        workspaces: Workspaces,
+        path: RelPath,
+    ) -> Result<Done, Refusal> {
+        let live = self.live(&trip.id, trip.deadline).await;
+        let live = live.map_err(|error| trip.not_live(error))?;
+        let reset = live.reset;
+        let room = Arc::clone(&self.0.files.room).acquire_owned();
+        let permit = timeout_at(trip.deadline, room).await;
+        let permit = permit.map_err(|_| trip.late())?;
+        let (id, op, site) = (trip.id.clone(), Arc::clone(&trip.op), trip.site.clone());
+        // What is under way holds its room and its sandbox, even where nobody waits any more.
+        let work = tokio::task::spawn_blocking(move || {
+            let _held = (permit, live);
+            match workspaces.enter(&id) {
+                Ok(Some(dir)) => host::carry_out(&dir, &op, &path, &site),
+                // The sandbox may see more.
+                Ok(None) | Err(_) => Err(FileError::Outside),
+            }
+        });
+        let done = match timeout_at(trip.deadline, work).await {
+            Err(_) => return Err(trip.late()),
+            Ok(Ok(done)) => done,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        match done {
+            Err(FileError::TooLarge { .. }) => {}
+            Err(error) if error.is_for_the_sandbox() => {
+                return self.by_sandbox(trip, reset).await;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        Ok((done, self.told(&trip.id, trip.news(reset))))
+    }
+}
+
+impl Trip {
+    /// Returns the reset that the answer has a place to tell of.
+    fn news(&self, reset: Option<(u64, Notice)>) -> Option<(u64, Notice)> {
+        reset.filter(|_| Answer::can_tell(&self.op))
+    }
+
+    fn late(&self) -> Refusal {
+        FileRefusal::TooSlow(self.ceiling.as_secs()).into()
+    }
+
+    fn not_live(&self, error: NotLive) -> Refusal {
+        match error {
+            NotLive::Late => self.late(),
+            NotLive::Refused(refusal) => refusal,
+        }
+    }
+}
+
+/// Refuses a pattern that is none: its listing would only be empty.
+fn check_pattern(op: &Op) -> Result<(), Refusal> {
+    if let Op::Glob { pattern, .. } = op {
+        return match Pattern::parse(pattern) {
+            Ok(_) | Err(PatternError::Empty) => Ok(()),
+            Err(error) => Err(FileRefusal::BadPattern(error.to_string()).into()),
+        };
+    }
+    Ok(())
+}
