@@ -224,6 +224,8 @@ fn one_id_runs_once_and_is_stopped_only_when_all_its_callers_have_gone() {
         thread::scope(|scope| {
             let second = scope.spawn(|| run(&api, 200, &asked));
             run(&api, 409, &sh(9, "echo other"));
+            // Nothing shows that the second waits as well.
+            thread::sleep(Duration::from_secs(1));
             drop(first);
             thread::sleep(Duration::from_millis(500));
             assert_eq!(processes(&container, "sleep 71007").len(), 2, "{way}");
