@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::finding::Finding;
 use super::kind::Kind;
-use super::seen::{Contents, RootSeen, Seen, StoreSeen};
+use super::seen::{Contents, RootSeen, Seen, SessionSeen, StoreSeen};
 use super::sessions::{is_running, some};
+use crate::docker::inspect::{State, Summary};
+use crate::session::blueprint::LABEL_KEY;
 
 /// How long something set aside for removal may take to go.
 const TRASH_AGE_MAX: Duration = Duration::from_mins(10);
@@ -60,7 +62,7 @@ fn ghosts(seen: &Seen, findings: &mut Vec<Finding>) {
     for (container, processes) in groups.iter().filter(|(_, processes)| 0 < **processes) {
         let listed = ours.iter().find(|line| line.id == *container);
         let detail = match listed {
-            Some(line) if is_running(line.state) => continue,
+            Some(line) if is_running(line.state) || is_being_started(seen, line) => continue,
             Some(line) => format!(
                 "{processes} processes are left, and the engine calls it {:?}",
                 line.state
@@ -76,6 +78,21 @@ fn ghosts(seen: &Seen, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::new(Kind::NoGhosts, detail));
     }
+}
+
+/// Whether a container is being started: the engine calls it created for as long as that
+/// takes, and its first process is there before that is over.
+fn is_being_started(seen: &Seen, line: &Summary) -> bool {
+    let StoreSeen::Read(contents) = &seen.store else {
+        return false;
+    };
+    let key_of = |session: &SessionSeen| Some(session.status.as_ref()?.key.as_ref()?.to_string());
+    let key = line.labels.get(LABEL_KEY);
+    line.state == State::Created
+        && contents
+            .sessions
+            .values()
+            .any(|session| !session.is_settled() && key_of(session).as_ref() == key)
 }
 
 fn trash(seen: &Seen, root: &RootSeen, findings: &mut Vec<Finding>) {

@@ -339,6 +339,19 @@ fn what_is_in_motion_is_not_judged() {
 }
 
 #[test]
+fn the_first_process_of_a_container_that_is_being_started_is_no_ghost() {
+    let judged = |motion: Motion| {
+        let mut seen = base();
+        ours(&mut seen)[0].state = State::Created;
+        let up = contents(&mut seen).sessions.get_mut(&id("up")).unwrap();
+        up.motion = motion;
+        kinds(&seen).contains(&Kind::Ghost)
+    };
+    assert!(!judged(Motion::Changed));
+    assert!(judged(Motion::Still), "nobody starts it");
+}
+
+#[test]
 fn a_session_whose_files_live_in_its_container_needs_no_workspace() {
     let mut seen = base();
     root(&mut seen).homes.remove(&id("up"));
