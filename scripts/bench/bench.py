@@ -9,6 +9,7 @@ import time
 import urllib.parse
 
 TIMEOUT_SECS = 120
+REST_SECS_MAX = 2
 
 
 class Client:
@@ -31,14 +32,15 @@ class Raw:
         parts = urllib.parse.urlsplit(url)
         self.address = (parts.hostname, parts.port or 80)
         self.head = f"Host: {parts.hostname}\r\nX-Sandbox-Token: {token}\r\nContent-Type: application/json\r\n"
-        self.socket, self.rest = None, b""
+        self.socket, self.rest, self.used = None, b"", 0
 
     def post(self, path, body):
         return self.request("POST", path, body)
 
     def request(self, method, path, body):
         """Sends a request and returns the bytes of the reply; raises unless it succeeded."""
-        if self.socket is None:
+        # A server may close a connection that has rested.
+        if self.socket is None or self.used + REST_SECS_MAX < time.monotonic():
             self.socket = socket.create_connection(self.address, TIMEOUT_SECS)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         head = f"{method} {path} HTTP/1.1\r\n{self.head}Content-Length: {len(body)}\r\n\r\n"
@@ -47,6 +49,7 @@ class Raw:
             self.more()
         head, self.rest = self.rest[:end].lower(), self.rest[end + 4:]
         reply = self.chunks() if b"transfer-encoding: chunked" in head else self.take(self.length(head))
+        self.used = time.monotonic()
         if b"connection: close" in head:
             self.socket, self.rest = None, b""
         if not head.startswith(b"http/1.1 2"):
