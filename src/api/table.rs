@@ -6,7 +6,7 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    files, holds, native, runs, service, sessions, socket, tickets, ttys, workspaces,
+    files, holds, metrics, native, runs, service, sessions, socket, tickets, ttys, workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -49,6 +49,13 @@ pub(super) static TABLE: &[Route] = &[
         |verb| on(verb, service::policy),
     )
     .answers("ServicePolicy"),
+    Route::new(
+        Verb::Get,
+        "/metrics",
+        "Counts sessions, operations and requests, in the text format of Prometheus",
+        |verb| on(verb, metrics::metrics),
+    )
+    .quiet(),
     Route::new(
         Verb::Get,
         "/doctor",
