@@ -158,12 +158,28 @@ _sandboxctl() {
             return 0
             ;;
         sandboxctl__subcmd__events)
-            opts="-f -o -h --after --limit --follow --url --token-file --output --timeout --no-headers --help"
+            opts="-f -o -h --tenant --kind --op --since --after --limit --follow --url --token-file --output --timeout --no-headers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --tenant)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kind)
+                    COMPREPLY=($(compgen -W "operation lifecycle service" -- "${cur}"))
+                    return 0
+                    ;;
+                --op)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --after)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -134,6 +134,12 @@ json\t'As the API has it'"
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l tenant -d 'Only those of this tenant\'s sessions' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l kind -d 'Only operations, what became of sessions, or neither' -r -f -a "operation\t''
+lifecycle\t''
+service\t''"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l op -d 'Only this operation, such as exec, or this fact, such as hibernated' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l since -d 'Only those of the last while, such as 90s, 10m, 2h or 1d' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l after -d 'Only what came after this sequence number' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l limit -d 'At most so many, the oldest first; the newest 200 if not given' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f

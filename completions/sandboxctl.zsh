@@ -212,6 +212,10 @@ json\:"As the API has it"))' \
 ;;
 (events)
 _arguments "${_arguments_options[@]}" : \
+'--tenant=[Only those of this tenant'\''s sessions]:NAME:_default' \
+'--kind=[Only operations, what became of sessions, or neither]:KIND:(operation lifecycle service)' \
+'--op=[Only this operation, such as exec, or this fact, such as hibernated]:NAME:_default' \
+'--since=[Only those of the last while, such as 90s, 10m, 2h or 1d]:SPAN:_default' \
 '--after=[Only what came after this sequence number]:N:_default' \
 '--limit=[At most so many, the oldest first; the newest 200 if not given]:N:_default' \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
@@ -226,7 +230,7 @@ json\:"As the API has it"))' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
-':id -- The session:_default' \
+'::id -- The session whose own log is shown; without one, or with a filter, the log of the service\: all sessions, and what became of them:_default' \
 && ret=0
 ;;
 (rm)

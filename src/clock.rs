@@ -50,6 +50,13 @@ impl Timestamp {
         Self(self.0.saturating_add(micros))
     }
 
+    /// Returns the instant so long before, at the earliest [`Timestamp::ZERO`].
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Self {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
     /// Returns how long ago `earlier` was; nothing when it lies ahead.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

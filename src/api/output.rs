@@ -29,7 +29,7 @@ use crate::id::RequestId;
 use crate::wire::runs::{Chunk, Gap, OutputLine, Run};
 
 /// How often a reader of events hears that the connection lives.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long the head of the reply waits for what may still be refused with a status.
 const HEAD_WAIT_MAX: Duration = Duration::from_millis(250);
 /// Bytes that are gathered to be written at once, but for the record that goes beyond them.

@@ -6,7 +6,7 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    files, holds, metrics, native, runs, service, sessions, socket, tickets, ttys, workspaces,
+    files, holds, log, metrics, native, runs, service, sessions, socket, tickets, ttys, workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -49,6 +49,15 @@ pub(super) static TABLE: &[Route] = &[
         |verb| on(verb, service::policy),
     )
     .answers("ServicePolicy"),
+    Route::new(
+        Verb::Get,
+        "/events",
+        "Shows what was done in all sessions and what became of them; as server-sent events \
+            it goes on",
+        |verb| on(verb, log::log),
+    )
+    .query(log::LOG_QUERY)
+    .answers("ServiceEvents"),
     Route::new(
         Verb::Get,
         "/metrics",

@@ -19,7 +19,7 @@ mod numbers;
 mod tests;
 
 pub(super) use lists::{Faults, Length, text_map, texts};
-pub(super) use numbers::{at_least, page, positive, seconds};
+pub(super) use numbers::{at_least, moment, page, positive, seconds};
 
 /// The pattern of a run's id, as error replies show it.
 pub(super) const RUN_ID_PATTERN: &str = "^[0-9a-f]{32}$";

@@ -9,6 +9,7 @@ mod runs;
 
 pub use runs::{How, Kill, Logs, OneRun, Run, Runs};
 
+use super::text;
 use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
 use crate::id::{Alias, SessionId, Tenant};
 use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT, WORKSPACE_ROOT_CHANGED};
@@ -332,13 +333,18 @@ pub struct Exec {
 /// The arguments of `events`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Events {
-    /// The session
+    /// The session whose own log is shown; without one, or with a filter, the log of the
+    /// service: all sessions, and what became of them
     #[arg(value_name = "ID", value_parser = SessionId::parse)]
-    pub id: SessionId,
+    pub id: Option<SessionId>,
+
+    /// Which of the service's events are shown
+    #[command(flatten)]
+    pub filter: EventFilter,
 
     /// Only what came after this sequence number
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub after: u64,
+    #[arg(long, value_name = "N")]
+    pub after: Option<u64>,
 
     /// At most so many, the oldest first; the newest 200 if not given
     #[arg(
@@ -351,6 +357,33 @@ pub struct Events {
     /// Go on showing what is done, until interrupted or the session is gone
     #[arg(short, long, conflicts_with = "limit")]
     pub follow: bool,
+}
+
+/// Which events of the service's log are shown.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+pub struct EventFilter {
+    /// Only those of this tenant's sessions
+    #[arg(long, value_name = "NAME", value_parser = Tenant::parse)]
+    pub tenant: Option<Tenant>,
+
+    /// Only operations, what became of sessions, or neither
+    #[arg(long, value_parser = ["operation", "lifecycle", "service"])]
+    pub kind: Option<String>,
+
+    /// Only this operation, such as exec, or this fact, such as hibernated
+    #[arg(long, value_name = "NAME")]
+    pub op: Option<String>,
+
+    /// Only those of the last while, such as 90s, 10m, 2h or 1d
+    #[arg(long, value_name = "SPAN", value_parser = text::read_span)]
+    pub since: Option<Duration>,
+}
+
+impl EventFilter {
+    /// Tells whether all are shown.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The arguments of `rm`.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::args::{self, Output};
+use super::args::Output;
 use super::exit::Exit;
 use super::failure::{Failure, sentence};
 use super::printer::{Headers, Printer};
@@ -33,9 +33,10 @@ const NAMES: [&str; 7] = [
 pub(super) async fn show(
     client: &Client,
     printer: &mut Printer<'_>,
-    args: &args::Events,
+    id: &SessionId,
+    (after, limit): (Option<u64>, Option<u32>),
 ) -> Result<Exit, Failure> {
-    let page = client.events(&args.id, args.after, args.limit).await?;
+    let page = client.events(id, after.unwrap_or_default(), limit).await?;
     match printer.output() {
         Output::Json => printer.json(&page)?,
         Output::Table => print(printer, printer.headers(), &page)?,
@@ -50,11 +51,11 @@ pub(super) async fn show(
 pub(super) async fn follow(
     client: &Client,
     printer: &mut Printer<'_>,
-    args: &args::Events,
+    (id, after): (&SessionId, Option<u64>),
     poll: Duration,
 ) -> Result<Exit, Failure> {
-    let mut after = args.after;
-    let mut page = client.events(&args.id, after, None).await?;
+    let mut after = after.unwrap_or_default();
+    let mut page = client.events(id, after, None).await?;
     print(printer, printer.headers(), &page)?;
     loop {
         let latest_before = page.latest_seq;
@@ -62,10 +63,10 @@ pub(super) async fn follow(
         if page.events.len() < usize::try_from(LOOK_MAX).unwrap_or(usize::MAX) {
             tokio::time::sleep(poll).await;
         }
-        page = look(client, printer, (&args.id, after), poll).await?;
+        page = look(client, printer, (id, after), poll).await?;
         if page.latest_seq < latest_before {
             printer.note("the session was opened anew, and its log begins again");
-            page = look(client, printer, (&args.id, 0), poll).await?;
+            page = look(client, printer, (id, 0), poll).await?;
         } else if after + 1 < page.first_seq {
             let last = page.first_seq - 1;
             printer.note(&format!(

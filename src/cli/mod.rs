@@ -13,6 +13,7 @@ mod exit;
 mod failure;
 mod health;
 mod holds;
+mod log;
 mod printer;
 mod removal;
 mod run;

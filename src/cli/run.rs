@@ -1,10 +1,10 @@
 //! Does what the command line asks for.
 
-use super::args::{Args, Global, Verb};
+use super::args::{self, Args, Global, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{doctor, events, exec, health, holds, removal, runs, sessions, token};
+use super::{doctor, events, exec, health, holds, log, removal, runs, sessions, token};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -88,6 +88,24 @@ fn connect(global: &Global, token: Option<Secret>) -> Result<Client, Failure> {
     Ok(client)
 }
 
+/// Shows the log of a session, or that of the service.
+async fn events_of(
+    client: &Client,
+    printer: &mut Printer<'_>,
+    args: &args::Events,
+) -> Result<Exit, Failure> {
+    match &args.id {
+        Some(id) if args.filter.is_empty() && args.follow => {
+            events::follow(client, printer, (id, args.after), events::POLL).await
+        }
+        Some(id) if args.filter.is_empty() => {
+            let page = (args.after, args.limit);
+            events::show(client, printer, id, page).await
+        }
+        Some(_) | None => log::show(client, printer, args, events::POLL).await,
+    }
+}
+
 async fn act(
     client: &Client,
     printer: &mut Printer<'_>,
@@ -113,14 +131,13 @@ async fn act(
         }
         Verb::Kill(kill) => runs::kill(client, printer, kill).await,
         Verb::Stop(run) => runs::stop(client, printer, run).await,
-        Verb::Events(events) if events.follow => {
+        Verb::Events(events) => {
             tokio::select! {
                 biased;
-                () = interrupt => Ok(Exit::OK),
-                gone = events::follow(client, printer, events, events::POLL) => gone,
+                () = interrupt, if events.follow => Ok(Exit::OK),
+                shown = events_of(client, printer, events) => shown,
             }
         }
-        Verb::Events(events) => events::show(client, printer, events).await,
         Verb::Rm(rm) => removal::close(client, printer, rm).await,
         Verb::Purge(purge) => removal::purge(client, printer, purge).await,
         Verb::Health => health::health(client, printer).await,

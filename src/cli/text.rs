@@ -43,6 +43,25 @@ pub(super) fn span(secs: f64) -> String {
 }
 
 /// Writes bytes in powers of 1,024 with one decimal, as `12.3MiB`.
+/// Reads a span of time as people write it: a whole number and `s`, `m`, `h` or `d`.
+pub(super) fn read_span(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is no span of time such as 90s, 10m, 2h or 1d");
+    let unit = text.chars().last().ok_or_else(bad)?;
+    let secs = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(bad()),
+    };
+    let count = text.strip_suffix(unit).and_then(|count| count.parse().ok());
+    let count: u64 = count.ok_or_else(bad)?;
+    count
+        .checked_mul(secs)
+        .map(Duration::from_secs)
+        .ok_or_else(bad)
+}
+
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in UNITS {

@@ -275,6 +275,7 @@ fn operation(reader: &mut Reader<'_>) -> Operation {
         max_connections: reader.whole("SANDBOXD_MAX_CONNECTIONS"),
         max_body_bytes: reader.whole("SANDBOXD_MAX_BODY_BYTES"),
         events_per_session: reader.whole("SANDBOXD_EVENTS_PER_SESSION"),
+        service_events: reader.whole("SANDBOXD_SERVICE_EVENTS"),
         orphan_grace: reader.secs("SANDBOXD_ORPHAN_GRACE"),
         on_corrupt_store: reader.choice(
             "SANDBOXD_ON_CORRUPT_STORE",

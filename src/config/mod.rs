@@ -95,6 +95,8 @@ pub struct Operation {
     pub max_body_bytes: usize,
     /// Events kept of each session; at least 200.
     pub events_per_session: u64,
+    /// Events kept of the service as a whole; at least 1,000.
+    pub service_events: u64,
     /// How long a container of ours that no record explains is left alone.
     pub orphan_grace: Duration,
     /// What is done about a store that is lost or corrupt.

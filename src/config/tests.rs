@@ -107,6 +107,7 @@ fn a_token_is_all_that_is_required_and_the_rest_is_as_documented() {
             max_connections: 1024,
             max_body_bytes: 64 << 20,
             events_per_session: 10_000,
+            service_events: 100_000,
             orphan_grace: Duration::from_mins(5),
             on_corrupt_store: OnCorruptStore::Rebuild,
             release_holds: Vec::new(),

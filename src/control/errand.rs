@@ -239,6 +239,10 @@ impl Control {
             request_id: Some(entry.request_id.to_string()),
             facts,
         };
+        batch = batch.event(
+            None,
+            super::log::of_session(id, self.open_record(id), &event),
+        );
         batch = batch.event(Some(id), event);
         if let Some(incarnation) = entry.told {
             batch = batch.told(id, incarnation);

@@ -14,6 +14,7 @@ mod exec;
 pub mod files;
 mod holds;
 mod live;
+pub mod log;
 pub mod metrics;
 mod open;
 pub mod refusal;

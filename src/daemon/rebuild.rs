@@ -17,6 +17,7 @@ pub(super) async fn open_store(config: &Config, clock: &Clock) -> Result<Store, 
     let clock = clock.clone();
     let operation = &config.operation;
     let events_per_session_max = operation.events_per_session;
+    let service_events_max = operation.service_events;
     let on_corrupt = match operation.on_corrupt_store {
         OnCorruptStore::Rebuild => OnCorrupt::SetAside,
         OnCorruptStore::Refuse => OnCorrupt::Refuse,
@@ -25,6 +26,7 @@ pub(super) async fn open_store(config: &Config, clock: &Clock) -> Result<Store, 
         let probe = std::env::current_exe().map_or(Probe::InProcess, Probe::Child);
         let mut options = OpenOptions::new(&dir, probe, clock);
         options.events_per_session_max = events_per_session_max;
+        options.service_events_max = service_events_max;
         options.on_corrupt = on_corrupt;
         Store::open(&options).map_err(|source| (dir.clone(), source))
     };

@@ -39,6 +39,29 @@ pub enum Fact {
 }
 
 impl Fact {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Opened,
+        Self::Attached,
+        Self::Hibernated,
+        Self::Woken,
+        Self::Reset,
+        Self::Evicted,
+        Self::Reaped,
+        Self::Closed,
+        Self::Purged,
+        Self::Failed,
+        Self::Oom,
+        Self::PidsRefused,
+        Self::Ghost,
+        Self::GhostEnded,
+    ];
+
+    /// Tells whether a word is one of these.
+    pub fn is_one(word: &str) -> bool {
+        Self::ALL.iter().any(|fact| fact.as_str() == word)
+    }
+
     /// Returns the stable word.
     pub const fn as_str(self) -> &'static str {
         match self {

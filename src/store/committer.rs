@@ -162,7 +162,7 @@ impl Committer {
         {
             let mirror = read(&self.shared.mirror);
             for waiting in group {
-                let max = self.shared.events_per_log_max;
+                let max = self.shared.retention;
                 let outcome = staged.add(&mirror, waiting.batch, max);
                 outcomes.push((waiting.reply, outcome));
             }

@@ -153,8 +153,20 @@ impl Database {
         after: u64,
         page: Page,
     ) -> Result<Vec<(u64, Event)>, ReadError> {
-        let read = || events::read(&self.events, log, span, after, page);
-        catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let found = self.search(log, span, after, (page, &|_| true));
+        found.map(|(events, _)| events)
+    }
+
+    /// Looks for events in a log; see [`events::search`].
+    pub(super) fn search(
+        &self,
+        log: Option<&SessionId>,
+        span: Span,
+        after: u64,
+        wanted: (Page, &dyn Fn(&Event) -> bool),
+    ) -> Result<(Vec<(u64, Event)>, u64), ReadError> {
+        let search = || events::search(&self.events, log, span, after, wanted);
+        catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|panic| {
             Err(ReadError::Engine {
                 reason: panic_text(&*panic),
             })

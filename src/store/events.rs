@@ -43,6 +43,41 @@ pub struct EventPage {
     pub first_seq: u64,
 }
 
+/// Events of the largest look for those that fit.
+pub const EVENTS_SCANNED_MAX: usize = 20_000;
+
+/// What a look through a log has found, oldest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Sequence numbers and events that fit.
+    pub events: Vec<(u64, Event)>,
+    /// The last number that was looked at: the next look goes on behind it.
+    pub seen: u64,
+    /// The last sequence number given out; 0 when there was none.
+    pub latest_seq: u64,
+    /// Where retention begins; 0 when nothing is kept.
+    pub first_seq: u64,
+}
+
+/// How many events a log keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retention {
+    /// Of one session.
+    pub(super) session: u64,
+    /// Of the service.
+    pub(super) service: u64,
+}
+
+impl Retention {
+    /// Returns how many of a log are kept; at least one.
+    pub(super) fn of(self, log: &Log) -> u64 {
+        match log {
+            Some(_) => self.session.max(1),
+            None => self.service.max(1),
+        }
+    }
+}
+
 /// The numbers that a log holds, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
@@ -117,26 +152,28 @@ pub(super) fn load(tree: &sled::Tree) -> Result<BTreeMap<Log, Span>, Fault> {
     Ok(logs)
 }
 
-/// Reads a page of the events after `after`, up to the end of `span`.
-pub(super) fn read(
+/// Looks for events that fit after `after`, up to the end of `span`: through the oldest or
+/// through the newest. Returns them, oldest first, and the number behind which the next
+/// look goes on.
+pub(super) fn search(
     tree: &sled::Tree,
     log: Option<&SessionId>,
     span: Span,
     after: u64,
-    page: Page,
-) -> Result<Vec<(u64, Event)>, ReadError> {
+    (page, fits): (Page, &dyn Fn(&Event) -> bool),
+) -> Result<(Vec<(u64, Event)>, u64), ReadError> {
     let first = span.first.max(after.saturating_add(1));
     if span.latest < first {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), after));
     }
     // What lies beyond the span is not acknowledged yet.
     let entries = tree.range(key(log, first)..=key(log, span.latest));
     match page {
-        Page::Oldest(n) => take(entries, n),
+        Page::Oldest(n) => take(entries, n, fits),
         Page::Newest(n) => {
-            let mut events = take(entries.rev(), n)?;
+            let (mut events, _) = take(entries.rev(), n, fits)?;
             events.reverse();
-            Ok(events)
+            Ok((events, span.latest))
         }
     }
 }
@@ -144,21 +181,27 @@ pub(super) fn read(
 fn take(
     entries: impl Iterator<Item = sled::Result<(sled::IVec, sled::IVec)>>,
     n_wanted: usize,
-) -> Result<Vec<(u64, Event)>, ReadError> {
+    fits: &dyn Fn(&Event) -> bool,
+) -> Result<(Vec<(u64, Event)>, u64), ReadError> {
     let mut events = Vec::new();
+    let mut seen = 0;
     let mut n_bytes = 0;
-    for entry in entries.take(n_wanted.min(EVENTS_PAGE_MAX)) {
+    for entry in entries.take(EVENTS_SCANNED_MAX) {
         let (key, value) = entry.map_err(|error| ReadError::Engine {
             reason: error.to_string(),
         })?;
-        let (_, seq) = parse_key(&key).map_err(ReadError::Value)?;
-        events.push((seq, codec::decode(&value).map_err(ReadError::Value)?));
+        seen = parse_key(&key).map_err(ReadError::Value)?.1;
+        let event = codec::decode(&value).map_err(ReadError::Value)?;
+        if !fits(&event) {
+            continue;
+        }
+        events.push((seen, event));
         n_bytes += value.len();
-        if EVENTS_PAGE_BYTES_MAX <= n_bytes {
+        if n_wanted.min(EVENTS_PAGE_MAX) <= events.len() || EVENTS_PAGE_BYTES_MAX <= n_bytes {
             break;
         }
     }
-    Ok(events)
+    Ok((events, seen))
 }
 
 #[cfg(test)]

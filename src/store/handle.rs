@@ -15,7 +15,7 @@ use super::batch::{Batch, Committed};
 use super::committer::{COMMIT_QUEUE_MAX, Committer, Request, Waiting};
 use super::database::Database;
 use super::error::{ClaimError, CloseError, CommitError, OpenError, ReadError};
-use super::events::{EventPage, Page};
+use super::events::{EventPage, Found, Page, Retention};
 use super::files::failed;
 use super::health::Health;
 use super::inventory::Inventory;
@@ -25,7 +25,7 @@ use super::open::{self, OpenOptions, Opened};
 use super::runs::{self, StoredRun};
 use crate::clock::Timestamp;
 use crate::id::{InstanceId, RunId, SessionId};
-use crate::session::record::{Record, Status};
+use crate::session::record::{Event, Record, Status};
 
 /// The store of one state directory; clones share it.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ pub(super) struct Shared {
     /// The database; none during an outage and after the close.
     pub(super) database: RwLock<Option<Database>>,
     pub(super) health: RwLock<Health>,
-    pub(super) events_per_log_max: u64,
+    pub(super) retention: Retention,
     /// Counts changes of the mirror since the store was opened.
     pub(super) revision: AtomicU64,
 }
@@ -111,7 +111,10 @@ impl Store {
             mirror: RwLock::new(mirror),
             database: RwLock::new(Some(database)),
             health: RwLock::new(Health::Ok),
-            events_per_log_max: options.events_per_session_max,
+            retention: Retention {
+                session: options.events_per_session_max,
+                service: options.service_events_max,
+            },
             revision: AtomicU64::new(0),
         });
         let (queue, requests) = channel();
@@ -300,6 +303,41 @@ impl Store {
             latest_seq: span.latest,
             first_seq: span.first,
         })
+    }
+
+    /// Looks for events that fit, after `after`, in the service's log.
+    ///
+    /// Reads the disk. A look goes through at most `EVENTS_SCANNED_MAX` events and returns
+    /// as many as a page holds: whoever wants more looks again, behind what was seen.
+    pub fn search_service_log(
+        &self,
+        after: u64,
+        page: Page,
+        fits: &dyn Fn(&Event) -> bool,
+    ) -> Result<Found, ReadError> {
+        let Some(span) = self.mirror().logs.get(&None).copied() else {
+            return Ok(Found {
+                events: Vec::new(),
+                seen: after,
+                latest_seq: 0,
+                first_seq: 0,
+            });
+        };
+        let database = read(&self.0.shared.database);
+        let database = database.as_ref().ok_or(ReadError::Unavailable)?;
+        let (events, seen) = database.search(None, span, after, (page, fits))?;
+        Ok(Found {
+            events,
+            seen,
+            latest_seq: span.latest,
+            first_seq: span.first,
+        })
+    }
+
+    /// Returns the last sequence number of the service's log; 0 when there was none.
+    pub fn service_log_end(&self) -> u64 {
+        let mirror = self.mirror();
+        mirror.logs.get(&None).map_or(0, |span| span.latest)
     }
 
     /// Tells whether the store takes writes.

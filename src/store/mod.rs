@@ -48,12 +48,14 @@ pub use batch::{BATCH_OPS_MAX, Batch, Committed, Expect};
 pub use codec::{CodecError, VALUE_BYTES_MAX};
 pub use committer::COMMIT_QUEUE_MAX;
 pub use error::{ClaimError, CloseError, CommitError, Conflict, OpenError, ReadError, RunFound};
-pub use events::{EVENTS_PAGE_BYTES_MAX, EVENTS_PAGE_MAX, EventPage, Page};
+pub use events::{
+    EVENTS_PAGE_BYTES_MAX, EVENTS_PAGE_MAX, EVENTS_SCANNED_MAX, EventPage, Found, Page,
+};
 pub use handle::{EngineMatch, Store};
 pub use health::Health;
 pub use inventory::Inventory;
 pub use marker::read as marked_instance;
 pub use meta::{Progress, Rebuilt, SCHEMA};
-pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions};
+pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions, SERVICE_EVENTS_MAX};
 pub use probe::{PROBE_SECS_MAX, Probe, ProbeError, probe};
 pub use runs::{ExpectRun, RUNS_PER_SESSION_MAX, RunCause, RunEnded, StoredRun, TtySize};

@@ -22,8 +22,10 @@ use super::writes::{Durability, Writes};
 use crate::clock::{Clock, Timestamp};
 use crate::id::InstanceId;
 
-/// Events that a log keeps where the operator says nothing.
+/// Events that a session's log keeps where the operator says nothing.
 pub const EVENTS_PER_SESSION_MAX: u64 = 10_000;
+/// Events that the service's log keeps where the operator says nothing: some 40 MB.
+pub const SERVICE_EVENTS_MAX: u64 = 100_000;
 
 /// What to do with a store that cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +48,10 @@ pub struct OpenOptions<'a> {
     pub clock: Clock,
     /// What to do with a store that cannot be trusted.
     pub on_corrupt: OnCorrupt,
-    /// Events that each log keeps; at least 1.
+    /// Events that each session's log keeps; at least 1.
     pub events_per_session_max: u64,
+    /// Events that the service's log keeps; at least 1.
+    pub service_events_max: u64,
     /// How long the trial open may take.
     pub(super) probe_deadline: Duration,
 }
@@ -61,6 +65,7 @@ impl<'a> OpenOptions<'a> {
             clock,
             on_corrupt: OnCorrupt::Refuse,
             events_per_session_max: EVENTS_PER_SESSION_MAX,
+            service_events_max: SERVICE_EVENTS_MAX,
             probe_deadline: Duration::from_secs(PROBE_SECS_MAX),
         }
     }

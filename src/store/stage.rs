@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::batch::{BATCH_OPS_MAX, Batch, Committed, Expect, Op};
 use super::codec::CodecError;
 use super::error::{CommitError, Conflict, RunFound};
-use super::events::{self, Log, Span};
+use super::events::{self, Log, Retention, Span};
 use super::meta::Meta;
 use super::mirror::{Changes, Mirror};
 use super::runs::{ExpectRun, Place, RUNS_PER_SESSION_MAX, StoredRun};
@@ -33,7 +33,7 @@ impl Staged {
         &mut self,
         mirror: &Mirror,
         batch: Batch,
-        events_per_log_max: u64,
+        retention: Retention,
     ) -> Result<Committed, CommitError> {
         if BATCH_OPS_MAX < batch.ops.len() {
             return Err(CommitError::TooManyOps {
@@ -43,7 +43,7 @@ impl Staged {
         let mut draft = Draft {
             mirror,
             before: &self.changes,
-            events_per_log_max,
+            retention,
             staged: Self::default(),
             committed: Committed::default(),
         };
@@ -64,7 +64,7 @@ impl Staged {
 struct Draft<'a> {
     mirror: &'a Mirror,
     before: &'a Changes,
-    events_per_log_max: u64,
+    retention: Retention,
     staged: Staged,
     committed: Committed,
 }
@@ -246,7 +246,7 @@ impl Draft<'_> {
         events::put(&mut self.staged.writes, log.as_ref(), span.latest, event)?;
         // A bound lowered by the operator is reached over several appends.
         let n_kept = span.latest - span.first + 1;
-        let n_over = n_kept.saturating_sub(self.events_per_log_max.max(1));
+        let n_over = n_kept.saturating_sub(self.retention.of(&log));
         for _ in 0..n_over.min(TRIM_MAX) {
             events::remove(&mut self.staged.writes, log.as_ref(), span.first);
             span.first += 1;

@@ -40,6 +40,7 @@ mod runs_adoption;
 mod runs_background;
 mod runs_foreground;
 mod secrets;
+mod service_log;
 mod sessions;
 mod size;
 mod store_disasters;

@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::reference;
 
+mod events;
+
 /// One field of a schema.
 enum Of {
     Text,
@@ -45,6 +47,8 @@ impl Of {
     }
 }
 
+/// A wire type: its name, fields that are always there, and those that may be left out.
+type Schema = (&'static str, Fields, Fields);
 type Fields = &'static [(&'static str, Of)];
 
 /// Told once after a sandbox was reset.
@@ -53,8 +57,8 @@ const RESET: Fields = &[("incarnation", Of::Integer), ("reset_reason", Of::Text)
 /// Schemas that are lists of another one.
 const LISTS: &[(&str, &str)] = &[("FileEntries", "FileEntry")];
 
-/// The wire types by name: fields that are always there, then those that may be left out.
-const SCHEMAS: &[(&str, Fields, Fields)] = &[
+/// The wire types but those of the modules below.
+const SCHEMAS: &[Schema] = &[
     (
         "ServiceIndex",
         &[
@@ -196,28 +200,6 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
             ("tenant_limit", Of::Maybe(&Of::Integer)),
         ],
         &[("next", Of::Text)],
-    ),
-    (
-        "SessionEvent",
-        &[
-            ("seq", Of::Integer),
-            ("at", Of::Number),
-            ("op", Of::Text),
-            ("target", Of::Text),
-            ("ok", Of::Flag),
-            ("detail", Of::Text),
-            ("duration_ms", Of::Number),
-        ],
-        &[],
-    ),
-    (
-        "SessionEvents",
-        &[
-            ("events", Of::Listed("SessionEvent")),
-            ("latest_seq", Of::Integer),
-            ("first_seq", Of::Integer),
-        ],
-        &[],
     ),
     (
         "ExecRequest",
@@ -557,7 +539,8 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
 
 /// Writes the schemas of all wire types, by their names.
 pub(super) fn schemas() -> Value {
-    let named = SCHEMAS.iter().map(|(name, always, sometimes)| {
+    let all = SCHEMAS.iter().chain(events::SCHEMAS);
+    let named = all.map(|(name, always, sometimes)| {
         let properties: Map<String, Value> = always
             .iter()
             .chain(*sometimes)

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Bound, Fault, Given};
 use crate::api::json::Kind;
+use crate::clock::Timestamp;
 
 /// The longest time that is told apart from longer ones: ten years.
 const SPAN_MAX: Duration = Duration::from_hours(10 * 365 * 24);
@@ -35,6 +36,18 @@ pub(in crate::api) fn page(given: &Given<'_>, most: u64) -> Result<usize, Fault>
     } else {
         Err(over())
     }
+}
+
+/// Reads a moment in epoch seconds.
+pub(in crate::api) fn moment(given: &Given<'_>) -> Result<Timestamp, Fault> {
+    let secs = float(given)?;
+    let micros = Duration::try_from_secs_f64(secs)
+        .ok()
+        .and_then(|since| u64::try_from(since.as_micros()).ok());
+    micros.map(Timestamp::from_micros).ok_or_else(|| {
+        let what = "a moment is a number of seconds since 1970-01-01 UTC";
+        Fault::value(what)
+    })
 }
 
 /// Reads a number of seconds above zero; more than ten years are ten years.

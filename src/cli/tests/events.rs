@@ -68,7 +68,14 @@ async fn followed(server: &Scripted, arguments: &[&str]) -> (Ran, Exit) {
     };
     let mut printer = Printer::new(streams, &args.global);
     let poll = Duration::from_millis(1);
-    let exit = match events::follow(&client, &mut printer, verb, poll).await {
+    let exit = match events::follow(
+        &client,
+        &mut printer,
+        (verb.id.as_ref().unwrap(), verb.after),
+        poll,
+    )
+    .await
+    {
         Ok(exit) => exit,
         Err(failure) => failure.exit(),
     };

@@ -185,6 +185,18 @@ pub(super) const ROWS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_SERVICE_EVENTS",
+        kind: Whole(1_000, 10_000_000),
+        default: Is("100000"),
+        group: Operation,
+        doc: "Events kept of the service as a whole; older ones are dropped.",
+        nuance: "The log of `GET /events` and `sandboxctl events`: what was done in all \
+            sessions, and what became of them. It outlives the sessions and a restart of the \
+            daemon; an event takes some 400 bytes on disk.",
+        example: "1000000",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_CLEANUP_INTERVAL",
         kind: Secs(1),
         default: Is("300"),
