@@ -5,32 +5,17 @@
 //! whether that is safe is for the caller to know, and
 //! [`Error::retryable`](crate::client::Error::retryable) says whether it may help.
 //!
+//! On it stand a [`remote::RemoteSandbox`], which is one sandbox as an agent's tools want
+//! it, and an [`archive::WorkspaceArchive`], which reads what sandboxes left.
+//!
+//! This example, like those of the two, is run against a daemon by the tests of the project:
+//!
 //! ```no_run
-//! use sandboxd::client::{Client, Endpoint, Purge};
-//! use sandboxd::id::SessionId;
-//! use sandboxd::secret::Secret;
-//! use sandboxd::wire::exec::ExecRequest;
-//! use sandboxd::wire::sessions::CreateSessionRequest;
-//!
-//! # async fn example(token: String) -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::new(Endpoint::parse("http://127.0.0.1:8080")?)
-//!     .with_token(&Secret::new(token))?;
-//!
-//! let opened = client.open(&CreateSessionRequest::default()).await?;
-//! let id = SessionId::parse(&opened.session.session_id)?;
-//!
-//! let request = ExecRequest {
-//!     command: "echo hello".to_owned(),
-//!     timeout_seconds: Some(5),
-//!     ..ExecRequest::default()
-//! };
-//! let reply = client.exec(&id, &request).await?;
-//! assert_eq!(reply.output, "hello\n");
-//!
-//! client.close(&id, Purge::Yes).await?;
-//! # Ok(())
-//! # }
+#![doc = include_str!("../../examples/client.rs")]
 //! ```
+
+pub mod archive;
+pub mod remote;
 
 mod calls;
 mod endpoint;

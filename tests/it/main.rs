@@ -34,6 +34,7 @@ mod operator;
 mod ownership;
 mod reach;
 mod regressions;
+mod remote_sandbox;
 mod reported;
 mod runs_adoption;
 mod runs_background;
