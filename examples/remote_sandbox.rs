@@ -5,9 +5,8 @@
 
 use std::error::Error;
 
-use sandboxd::client::Purge;
-use sandboxd::client::remote::{
-    Existing, FileLines, GrepOptions, OperationFailure, RemoteSandbox, ReplaceText,
+use sandboxd::client::{
+    Existing, FileLines, GrepOptions, OperationFailure, Purge, RemoteSandbox, ReplaceText,
 };
 use sandboxd::secret::Secret;
 use sandboxd::wire::exec::ExecRequest;

@@ -5,9 +5,7 @@
 
 use std::error::Error;
 
-use sandboxd::client::archive::{TreeBounds, WorkspaceArchive};
-use sandboxd::client::remote::{FileLines, RemoteSandbox};
-use sandboxd::client::{CloseFirst, Purge};
+use sandboxd::client::{CloseFirst, FileLines, Purge, RemoteSandbox, TreeBounds, WorkspaceArchive};
 use sandboxd::secret::Secret;
 
 /// Goes through it.

@@ -1,21 +1,4 @@
 //! The files that sessions left, read without a sandbox.
-//!
-//! A [`WorkspaceArchive`] reads what the service keeps on its disk, so that looking into an
-//! old conversation starts no container and works whether its session is open or not.
-//! Unlike a [`RemoteSandbox`](super::remote::RemoteSandbox) it is not for an agent's tools
-//! but for an application that answers its own users. So it never makes an empty listing of
-//! what went wrong: every failure is an [`Error`], and its [`status`](Error::status) is what
-//! the service answered, for the application to pass on; `None` where it was not reached.
-//!
-//! It needs the service token, and a service with a workspace root. Do not hand that token
-//! to a browser, nor a session's, which runs commands: look up whether your user may see
-//! the files, and ask here.
-//!
-//! This example is run against a daemon by the tests of the project:
-//!
-//! ```no_run
-#![doc = include_str!("../../examples/workspace_archive.rs")]
-//! ```
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -54,9 +37,25 @@ impl Default for TreeBounds {
 
 /// Reads stored workspaces; cheap to clone.
 ///
+/// It reads what the service keeps on its disk, so that looking into an old conversation
+/// starts no container and works whether its session is open or not. Unlike a
+/// [`RemoteSandbox`](super::RemoteSandbox) it is not for an agent's tools but for an
+/// application that answers its own users. So it never makes an empty listing of what went
+/// wrong: every failure is an [`Error`], and its [`status`](Error::status) is what the
+/// service answered, for the application to pass on; `None` where it was not reached.
+///
+/// It needs the service token, and a service with a workspace root. Do not hand that token
+/// to a browser, nor a session's, which runs commands: look up whether your user may see
+/// the files, and ask here.
+///
 /// Paths are relative to the workspace, or absolute as its sandbox saw them. A link on the
-/// way and a `..` are refused with 400; listings leave links out. See the [module](self) for
-/// an example.
+/// way and a `..` are refused with 400; listings leave links out.
+///
+/// This example is run against a daemon by the tests of the project:
+///
+/// ```no_run
+#[doc = include_str!("../../examples/workspace_archive.rs")]
+/// ```
 #[derive(Clone, Debug)]
 pub struct WorkspaceArchive(Client);
 

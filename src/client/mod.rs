@@ -5,8 +5,8 @@
 //! whether that is safe is for the caller to know, and
 //! [`Error::retryable`](crate::client::Error::retryable) says whether it may help.
 //!
-//! On it stand a [`remote::RemoteSandbox`], which is one sandbox as an agent's tools want
-//! it, and an [`archive::WorkspaceArchive`], which reads what sandboxes left.
+//! On it stand a [`RemoteSandbox`], which is one sandbox as an agent's tools want it, and a
+//! [`WorkspaceArchive`], which reads what sandboxes left.
 //!
 //! This example, like those of the two, is run against a daemon by the tests of the project:
 //!
@@ -14,18 +14,18 @@
 #![doc = include_str!("../../examples/client.rs")]
 //! ```
 
-pub mod archive;
-pub mod remote;
-
+mod archive;
 mod calls;
 mod endpoint;
 mod error;
+mod remote;
 mod runs;
 mod transport;
 
 #[cfg(test)]
 pub(crate) mod scripted;
 
+pub use archive::{TreeBounds, WorkspaceArchive};
 pub use calls::{
     Client, CloseFirst, DEADLINE_DEFAULT, EXEC_SECS_MAX, HELD_REPLY_GRACE, ListOptions, Purge,
     SessionState, Usage,
@@ -33,6 +33,11 @@ pub use calls::{
 pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
+pub use remote::{
+    Edited, Existing, FileLines, Found, GrepOptions, InvalidSandbox, LINES_DEFAULT,
+    OperationFailure, RemoteSandbox, RemoteSandboxBuilder, ReplaceText, SESSION_ENDED,
+    SearchHidden, TIMEOUT_DEFAULT,
+};
 pub use runs::{
     CloseInput, FollowRun, LINE_BYTES_MAX, OutputLines, OutputOptions, RUN_REPLY_BYTES_MAX,
     RunStream,

@@ -1,28 +1,4 @@
-//! A sandbox behind a service, used as if it were here.
-//!
-//! A [`RemoteSandbox`] is one session of a `sandboxd`, under an id that the application
-//! chooses or that is made for it. It is what an agent's tools work on, so:
-//!
-//! - **It is opened on first use.** Making one sends nothing; an agent that never uses its
-//!   sandbox costs nothing. However many operations come first at once, one session is
-//!   opened, and where that fails all of them are told why.
-//! - **Failures are values.** Every operation returns `Result<_, OperationFailure>`, whether
-//!   a file is missing, a ceiling is reached or the network is gone; none panics, and the
-//!   sandbox is as usable as before. [`OperationFailure::explain`] is the sentence to show.
-//! - **A command is waited for as long as it may run.** How long that is, is learned from
-//!   the service's `GET /policy` at each opening, with how large a file it reads.
-//! - **It outlives its session.** After [`RemoteSandbox::stop`], and where the service ended
-//!   the session meanwhile, the next operation opens one again under the same id, and is
-//!   carried out there; [`RemoteSandbox::take_reset`] tells of it. Files are there again
-//!   where the service keeps workspaces.
-//! - **Nothing is done twice.** An operation is sent again only after the service said that
-//!   there is no such session, upon which it has done nothing.
-//!
-//! This example is run against a daemon by the tests of the project:
-//!
-//! ```no_run
-#![doc = include_str!("../../examples/remote_sandbox.rs")]
-//! ```
+//! One sandbox behind a service, as an agent's tools want it.
 
 mod builder;
 mod failure;
@@ -52,9 +28,31 @@ use session::{Opener, Session, Sessions, is_gone};
 /// How long an opening, a description or a stop may take where nothing else was asked.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(1);
 
-/// One session of a service, opened on first use; cheap to clone, and all clones are one.
+/// One session of a `sandboxd`, opened on first use; cheap to clone, and all clones are one.
 ///
-/// See the [module](self) for what it promises, and for an example.
+/// Its id is chosen by the application or made for it. It is what an agent's tools work on,
+/// so:
+///
+/// - **It is opened on first use.** Making one sends nothing; an agent that never uses its
+///   sandbox costs nothing. However many operations come first at once, one session is
+///   opened, and where that fails all of them are told why.
+/// - **Failures are values.** Every operation returns `Result<_, OperationFailure>`, whether
+///   a file is missing, a ceiling is reached or the network is gone; none panics, and the
+///   sandbox is as usable as before. [`OperationFailure::explain`] is the sentence to show.
+/// - **A command is waited for as long as it may run.** How long that is, is learned from
+///   the service's `GET /policy` at each opening, with how large a file it reads.
+/// - **It outlives its session.** After [`RemoteSandbox::stop`], and where the service ended
+///   the session meanwhile, the next operation opens one again under the same id, and is
+///   carried out there; [`RemoteSandbox::take_reset`] tells of it. Files are there again
+///   where the service keeps workspaces.
+/// - **Nothing is done twice.** An operation is sent again only after the service said that
+///   there is no such session, upon which it has done nothing.
+///
+/// This example is run against a daemon by the tests of the project:
+///
+/// ```no_run
+#[doc = include_str!("../../examples/remote_sandbox.rs")]
+/// ```
 #[derive(Clone, Debug)]
 pub struct RemoteSandbox(Arc<Sessions>);
 

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sandboxd::client::archive::{TreeBounds, WorkspaceArchive};
-use sandboxd::client::remote::{
-    Existing, FileLines, GrepOptions, InvalidSandbox, OperationFailure, RemoteSandbox,
-    RemoteSandboxBuilder, ReplaceText, SESSION_ENDED, SearchHidden,
+use sandboxd::client::{
+    Client, CloseFirst, Endpoint, Existing, FileLines, GrepOptions, InvalidSandbox,
+    OperationFailure, Purge, RemoteSandbox, RemoteSandboxBuilder, ReplaceText, SESSION_ENDED,
+    SearchHidden, TreeBounds, WorkspaceArchive,
 };
-use sandboxd::client::{Client, CloseFirst, Endpoint, Purge};
 use sandboxd::id::SessionId;
 use sandboxd::secret::Secret;
 use sandboxd::wire::exec::ExecRequest;
@@ -86,8 +85,10 @@ fn every_example_in_the_documentation_of_the_client_is_one_that_is_run() {
                 continue;
             };
             let next = lines.get(index + 1).copied().unwrap_or_default();
-            let included = next.strip_prefix("#![doc = include_str!(\"../../examples/");
-            match included.and_then(|rest| rest.strip_suffix(".rs\")]")) {
+            let name = next
+                .split_once("[doc = include_str!(\"../../examples/")
+                .and_then(|(_, rest)| rest.strip_suffix(".rs\")]"));
+            match name {
                 Some(name) => shown.push(name.to_owned()),
                 None => assert!(
                     fence.is_empty() || fence == "text",
