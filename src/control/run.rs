@@ -7,7 +7,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
-use super::attended::{Answer, Assignment, Joined, Key, Memory, Stopping};
+use super::attended::{Answer, Assignment, Joined, Key, Memory, Stopping, Under};
 use super::errand::{Entry, Errand, Met, Reset, WhenLost, may_run_as, task, why};
 use super::exec::text;
 use super::request::{COMMAND_BYTES_MAX, Input, Run};
@@ -73,9 +73,10 @@ impl Control {
             Joined::Used => return Err(Refusal::RunIdUsed(key.run)),
             Joined::Answered(answer) => return Arc::unwrap_or_clone(answer),
             Joined::Along(caller) => (None, caller),
-            Joined::First(assignment, caller) => (Some(assignment), caller),
-            Joined::Anew(assignment, caller) => {
-                trip.errand.run = RunId::random();
+            Joined::First(assignment, caller, under) => {
+                if under == Under::Another {
+                    trip.errand.run = RunId::random();
+                }
                 (Some(assignment), caller)
             }
         };
