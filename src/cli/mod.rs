@@ -18,6 +18,7 @@ mod removal;
 mod run;
 mod runs;
 mod sessions;
+mod shell;
 mod text;
 mod token;
 

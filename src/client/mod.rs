@@ -21,6 +21,7 @@ mod error;
 mod remote;
 mod runs;
 mod transport;
+mod ttys;
 
 #[cfg(test)]
 pub(crate) mod scripted;
@@ -43,3 +44,4 @@ pub use runs::{
     RunStream,
 };
 pub use transport::{IDLE_CONNECTIONS_MAX, REPLY_BYTES_MAX};
+pub use ttys::{TTY_INPUT_BYTES_MAX, TTY_MESSAGE_BYTES_MAX, TtyInput, TtyOutput, TtyTold};

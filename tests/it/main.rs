@@ -41,6 +41,7 @@ mod runs_background;
 mod runs_foreground;
 mod secrets;
 mod sessions;
+mod shell;
 mod size;
 mod store_disasters;
 mod streams;
