@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
 use super::attended::{Answer, Assignment, Joined, Key, Memory, Stopping, Under};
@@ -18,7 +17,7 @@ use crate::id::{RequestId, RunId, SessionId};
 use crate::sandbox::commands::{
     Ending, Halt, Loss, Output, Place, Program, Ran, START_FAILED, TERMINATED, Why,
 };
-use crate::secret::hex;
+use crate::sandbox::request;
 use crate::session::record::Record;
 use crate::wire::runs::RunResponse;
 
@@ -245,8 +244,7 @@ fn digest(run: &Run) -> String {
         },
         timeout: run.timeout,
     };
-    let json = serde_json::to_vec(&same).expect("it has only string keys");
-    hex(&Sha256::digest(json))
+    request::digest(&same)
 }
 
 /// Says why a program cannot be started with these arguments, whatever it is.
