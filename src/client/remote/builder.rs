@@ -14,6 +14,9 @@ use crate::wire::sessions::CreateSessionRequest;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
     /// Opening fails with status 409, so that nobody shares a sandbox unawares.
+    ///
+    /// So does the next opening after one whose reply was lost, where the service had opened
+    /// the session: an id that is nobody else's is better joined.
     #[default]
     Refuse,
     /// It is attached to; where there is none, one is opened.

@@ -335,6 +335,38 @@ async fn a_stopped_sandbox_is_opened_again_by_its_next_use() {
 }
 
 #[tokio::test]
+async fn what_comes_while_a_sandbox_is_stopped_waits_and_opens_it_again() {
+    let script = [
+        opened("t1"),
+        policy(7),
+        Reply::Answer(204, String::new()),
+        opened("t2"),
+        policy(7),
+        ran("x"),
+    ];
+    let server = Scripted::serve(script).await;
+    let sandbox = sandbox(&server);
+    sandbox.start().await.unwrap();
+    let (first, second, ran) = tokio::join!(
+        sandbox.stop(Purge::No),
+        sandbox.stop(Purge::No),
+        sandbox.execute("x")
+    );
+    first.unwrap();
+    second.unwrap();
+    assert_eq!(ran.unwrap().output, "x");
+    assert_eq!(
+        server.lines()[2..],
+        [
+            "DELETE /sessions/s1",
+            "POST /sessions",
+            "GET /policy",
+            "POST /sessions/s1/exec",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_sandbox_that_was_never_started_is_purged_by_its_id() {
     let server = Scripted::serve([Reply::Answer(204, String::new())]).await;
     sandbox(&server).stop(Purge::Yes).await.unwrap();
