@@ -37,7 +37,8 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "get" -d 'Desc
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "open" -d 'Open a session, and print its id'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "exec" -d 'Run a command in a session, and end as it ends'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "run" -d 'Run a program in a session and end as it ends, or in the background'
-complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "runs" -d 'List the runs of a session that were started in the background'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "shell" -d 'Sit at a terminal in a session, and end as its program ends'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "runs" -d 'List the runs of a session that were started in the background, or remove one'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "logs" -d 'Show what a run wrote'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "kill" -d 'Send a signal to the processes of a run'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "stop" -d 'Stop a run: TERM, and KILL two seconds later'
@@ -103,6 +104,18 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s d -l detac
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s i -l stdin -d 'Read standard input to its end, as text, and let the command read it'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -l attach -d 'Come back to this terminal, and write there, instead of opening one' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -s e -l env -d 'Set a variable, over those of the sandbox; may be given often' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -s w -l workdir -d 'Begin in this directory; relative to the work directory' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -s u -l user -d 'Run as this user, where the runtime lets callers choose: a name or a number, and a group after a colon' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand shell" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -l rm -d 'Remove this run, which has to be over, and its output instead; may be given often' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand runs" -s o -l output -d 'How to print' -r -f -a "table\t'For people'

@@ -142,8 +142,32 @@ json\:"As the API has it"))' \
 '*::command -- The program and its arguments, which reach it as they are:_cmdambivalent' \
 && ret=0
 ;;
+(shell)
+_arguments "${_arguments_options[@]}" : \
+'(-e --env -w --workdir -u --user)--attach=[Come back to this terminal, and write there, instead of opening one]:TTY:_default' \
+'*-e+[Set a variable, over those of the sandbox; may be given often]:NAME=VALUE:_default' \
+'*--env=[Set a variable, over those of the sandbox; may be given often]:NAME=VALUE:_default' \
+'-w+[Begin in this directory; relative to the work directory]:DIRECTORY:_default' \
+'--workdir=[Begin in this directory; relative to the work directory]:DIRECTORY:_default' \
+'-u+[Run as this user, where the runtime lets callers choose\: a name or a number, and a group after a colon]:USER:_default' \
+'--user=[Run as this user, where the runtime lets callers choose\: a name or a number, and a group after a colon]:USER:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session; it is woken where it sleeps:_default' \
+'*::command -- The program and its arguments; a shell if not given:_cmdambivalent' \
+&& ret=0
+;;
 (runs)
 _arguments "${_arguments_options[@]}" : \
+'*--rm=[Remove this run, which has to be over, and its output instead; may be given often]:RUN:_default' \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
 '--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
 '-o+[How to print]:FORMAT:((table\:"For people"
@@ -327,7 +351,8 @@ _sandboxctl_commands() {
 'open:Open a session, and print its id' \
 'exec:Run a command in a session, and end as it ends' \
 'run:Run a program in a session and end as it ends, or in the background' \
-'runs:List the runs of a session that were started in the background' \
+'shell:Sit at a terminal in a session, and end as its program ends' \
+'runs:List the runs of a session that were started in the background, or remove one' \
 'logs:Show what a run wrote' \
 'kill:Send a signal to the processes of a run' \
 'stop:Stop a run\: TERM, and KILL two seconds later' \
@@ -409,6 +434,11 @@ _sandboxctl__subcmd__run_commands() {
 _sandboxctl__subcmd__runs_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl runs commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__shell_commands] )) ||
+_sandboxctl__subcmd__shell_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl shell commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__stop_commands] )) ||
 _sandboxctl__subcmd__stop_commands() {

@@ -50,11 +50,10 @@ impl Timestamp {
         Self(self.0.saturating_add(micros))
     }
 
-    /// Returns the instant so long before, at the earliest [`Timestamp::ZERO`].
-    #[must_use]
-    pub fn minus(self, span: Duration) -> Self {
-        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_sub(micros))
+    /// Returns the instant `span` earlier; nothing where that is before the epoch.
+    pub fn before(self, span: Duration) -> Option<Self> {
+        let micros = u64::try_from(span.as_micros()).ok()?;
+        self.0.checked_sub(micros).map(Self)
     }
 
     /// Returns how long ago `earlier` was; nothing when it lies ahead.
@@ -133,6 +132,16 @@ fn boot_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_before_the_epoch_is_nothing() {
+        let at = Timestamp::from_secs(5);
+        let secs = Duration::from_secs;
+        assert_eq!(at.before(secs(2)), Some(Timestamp::from_secs(3)));
+        assert_eq!(at.before(secs(5)), Some(Timestamp::ZERO));
+        assert_eq!(at.before(secs(6)), None);
+        assert_eq!(at.before(Duration::MAX), None);
+    }
 
     #[test]
     fn the_host_clock_starts_at_the_wall_and_never_goes_back() {

@@ -308,4 +308,6 @@ fn note(ended: Result<(), tokio::task::JoinError>) {
 #[cfg(test)]
 mod streams;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

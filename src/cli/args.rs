@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
 mod runs;
 
-pub use runs::{How, Kill, Logs, OneRun, Run, Runs};
+pub use runs::{How, Kill, Logs, OneRun, Run, Runs, Shell, Variables};
 
 use super::text;
 use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
@@ -39,7 +39,7 @@ Exit status:
   7  the service is unreachable or did not answer in time, or (doctor) something
      could not be seen
 
-exec and run end with the status of their command instead, with 124 where the \
+exec, run and shell end with the status of their command instead, with 124 where the \
 command was over its time, and with 125 where sandboxctl itself failed.";
 
 const EXEC_AFTER_HELP: &str = "\
@@ -188,7 +188,10 @@ pub enum Verb {
     /// Run a program in a session and end as it ends, or in the background
     #[command(after_long_help = runs::RUN_AFTER_HELP)]
     Run(Run),
-    /// List the runs of a session that were started in the background
+    /// Sit at a terminal in a session, and end as its program ends
+    #[command(after_long_help = runs::SHELL_AFTER_HELP)]
+    Shell(Shell),
+    /// List the runs of a session that were started in the background, or remove one
     Runs(Runs),
     /// Show what a run wrote
     Logs(Logs),

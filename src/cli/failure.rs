@@ -32,6 +32,15 @@ pub(super) enum Failure {
     /// Standard input cannot be sent to a command.
     #[error("send standard input: {0}")]
     InputText(&'static str),
+    /// There is no terminal to sit at.
+    #[error("sit at a terminal: standard input or output is none")]
+    NoTerminal,
+    /// The terminal here cannot be used.
+    #[error("use the terminal")]
+    Terminal(#[source] io::Error),
+    /// A reply that makes no sense.
+    #[error("understand the reply: {0}")]
+    OddReply(&'static str),
     /// Data cannot be written, or an answer not read.
     #[error("write the output")]
     Stream(#[from] io::Error),
@@ -48,12 +57,16 @@ impl Failure {
         match self {
             Self::Call(error) => Exit::of_error(error),
             Self::TokenFile { .. } | Self::TokenText { .. } => Exit::AUTHENTICATION,
-            Self::Url(_) | Self::NobodyConfirmed | Self::Declined | Self::InputText(_) => {
-                Exit::USAGE
-            }
+            Self::Url(_)
+            | Self::NobodyConfirmed
+            | Self::Declined
+            | Self::InputText(_)
+            | Self::NoTerminal => Exit::USAGE,
             // Whoever read the output wanted no more of it, as head does.
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::OK,
-            Self::Stream(_) | Self::Input(_) => Exit::FAILED,
+            Self::Stream(_) | Self::Input(_) | Self::Terminal(_) | Self::OddReply(_) => {
+                Exit::FAILED
+            }
         }
     }
 
@@ -63,8 +76,10 @@ impl Failure {
             Self::Call(error) => sentence(error),
             Self::Url(error) => error.to_string(),
             Self::TokenFile { source, .. } => format!("failed to {self}: {source}"),
-            Self::TokenText { .. } | Self::InputText(_) => format!("failed to {self}"),
-            Self::Input(source) => format!("failed to {self}: {source}"),
+            Self::TokenText { .. } | Self::InputText(_) | Self::NoTerminal | Self::OddReply(_) => {
+                format!("failed to {self}")
+            }
+            Self::Input(source) | Self::Terminal(source) => format!("failed to {self}: {source}"),
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => return None,
             Self::Stream(source) => format!("failed to {self}: {source}"),
             Self::NobodyConfirmed => {
@@ -85,7 +100,9 @@ impl Failure {
             }
             Self::NobodyConfirmed => Some("--yes confirms it".to_owned()),
             Self::InputText(_) => Some("put it into a file of the session first".to_owned()),
-            Self::Declined | Self::Stream(_) | Self::Input(_) => None,
+            Self::NoTerminal => Some("exec and run need none".to_owned()),
+            Self::OddReply(_) => Some("is it a sandboxd that answers there?".to_owned()),
+            Self::Declined | Self::Stream(_) | Self::Input(_) | Self::Terminal(_) => None,
         }
     }
 }

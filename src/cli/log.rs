@@ -39,7 +39,9 @@ pub(super) async fn show(
         tenant: filter.tenant.clone(),
         kind: filter.kind.clone(),
         op: filter.op.clone(),
-        since: filter.since.map(|span| now.minus(span)),
+        since: filter
+            .since
+            .map(|span| now.before(span).unwrap_or_default()),
     };
     let page = client.service_events(&options).await?;
     match (printer.output(), args.follow) {

@@ -19,6 +19,7 @@ mod removal;
 mod run;
 mod runs;
 mod sessions;
+mod shell;
 mod text;
 mod token;
 

@@ -87,6 +87,11 @@ impl<'a> Printer<'a> {
         self.streams.stdin
     }
 
+    /// Whether somebody is there to answer, or to sit at a terminal.
+    pub(super) fn is_attended(&self) -> bool {
+        self.streams.terminal == Terminal::Attached
+    }
+
     /// Keeps standard input for something else than answers.
     pub(super) fn ask_nobody(&mut self) {
         self.streams.terminal = Terminal::Absent;

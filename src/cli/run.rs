@@ -4,7 +4,7 @@ use super::args::{self, Args, Global, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{doctor, events, exec, health, holds, log, removal, runs, sessions, token};
+use super::{doctor, events, exec, health, holds, log, removal, runs, sessions, shell, token};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -39,7 +39,7 @@ pub async fn run(
                 printer.error(&sentence, hint.as_deref());
             }
             match &args.verb {
-                Verb::Exec(_) => Exit::EXEC_FAILED,
+                Verb::Exec(_) | Verb::Shell(_) => Exit::EXEC_FAILED,
                 Verb::Run(run) if !run.detach => Exit::EXEC_FAILED,
                 Verb::Ls(_)
                 | Verb::Get(_)
@@ -121,7 +121,9 @@ async fn act(
             runs::start(client, printer, run, args.global.timeout).await
         }
         Verb::Run(run) => runs::run(client, printer, run, args.global.timeout).await,
-        Verb::Runs(of) => runs::list(client, printer, of).await,
+        Verb::Shell(args) => shell::shell(client, printer, args).await,
+        Verb::Runs(of) if of.rm.is_empty() => runs::list(client, printer, of).await,
+        Verb::Runs(of) => runs::forget(client, printer, of).await,
         Verb::Logs(logs) => {
             tokio::select! {
                 biased;

@@ -162,6 +162,19 @@ fn row(run: &Run) -> Vec<String> {
     ]
 }
 
+/// Removes runs that are over.
+pub(super) async fn forget(
+    client: &Client,
+    printer: &mut Printer<'_>,
+    args: &args::Runs,
+) -> Result<Exit, Failure> {
+    for run in &args.rm {
+        client.forget_run(&args.id, run).await?;
+        done(printer, "removed", run)?;
+    }
+    Ok(Exit::OK)
+}
+
 /// Sends a signal to a run.
 pub(super) async fn kill(
     client: &Client,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{Method, Request};
+use hyper::{HeaderMap, Method, Request};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -314,14 +314,29 @@ impl Client {
         }
     }
 
+    /// Says by which id a request is followed, and what lets it in.
+    pub(super) fn sign(&self, headers: &mut HeaderMap, request_id: &RequestId) {
+        let id = HeaderValue::from_str(request_id.as_str()).expect("its characters are visible");
+        headers.insert(REQUEST_ID, id);
+        if let Some(token) = &self.token {
+            headers.insert(TOKEN, token.clone());
+        }
+    }
+
+    /// Returns how long a call may take.
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     fn request(&self, call: &Call) -> (Request<Full<Bytes>>, RequestId) {
         let request_id = RequestId::random();
-        let mut request = Request::builder()
-            .method(&call.method)
-            .uri(format!("{}{}", self.endpoint().base(), call.path))
-            .header(REQUEST_ID, request_id.as_str());
-        if let Some(token) = &self.token {
-            request = request.header(TOKEN, token);
+        let mut request = Request::builder().method(&call.method).uri(format!(
+            "{}{}",
+            self.endpoint().base(),
+            call.path
+        ));
+        if let Some(headers) = request.headers_mut() {
+            self.sign(headers, &request_id);
         }
         let (kind, body) = match &call.sends {
             Sends::Nothing => (None, Bytes::new()),

@@ -5,43 +5,29 @@
 //! whether that is safe is for the caller to know, and
 //! [`Error::retryable`](crate::client::Error::retryable) says whether it may help.
 //!
+//! On it stand a [`RemoteSandbox`], which is one sandbox as an agent's tools want it, and a
+//! [`WorkspaceArchive`], which reads what sandboxes left.
+//!
+//! This example, like those of the two, is run against a daemon by the tests of the project:
+//!
 //! ```no_run
-//! use sandboxd::client::{Client, Endpoint, Purge};
-//! use sandboxd::id::SessionId;
-//! use sandboxd::secret::Secret;
-//! use sandboxd::wire::exec::ExecRequest;
-//! use sandboxd::wire::sessions::CreateSessionRequest;
-//!
-//! # async fn example(token: String) -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::new(Endpoint::parse("http://127.0.0.1:8080")?)
-//!     .with_token(&Secret::new(token))?;
-//!
-//! let opened = client.open(&CreateSessionRequest::default()).await?;
-//! let id = SessionId::parse(&opened.session.session_id)?;
-//!
-//! let request = ExecRequest {
-//!     command: "echo hello".to_owned(),
-//!     timeout_seconds: Some(5),
-//!     ..ExecRequest::default()
-//! };
-//! let reply = client.exec(&id, &request).await?;
-//! assert_eq!(reply.output, "hello\n");
-//!
-//! client.close(&id, Purge::Yes).await?;
-//! # Ok(())
-//! # }
+#![doc = include_str!("../../examples/client.rs")]
 //! ```
 
+mod archive;
 mod calls;
 mod endpoint;
 mod error;
 mod log;
+mod remote;
 mod runs;
 mod transport;
+mod ttys;
 
 #[cfg(test)]
 pub(crate) mod scripted;
 
+pub use archive::{TreeBounds, WorkspaceArchive};
 pub use calls::{
     Client, CloseFirst, DEADLINE_DEFAULT, EXEC_SECS_MAX, HELD_REPLY_GRACE, ListOptions, Purge,
     SessionState, Usage,
@@ -50,8 +36,14 @@ pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
 pub use log::EventOptions;
+pub use remote::{
+    Edited, Existing, FileLines, Found, GrepOptions, InvalidSandbox, LINES_DEFAULT,
+    OperationFailure, RemoteSandbox, RemoteSandboxBuilder, ReplaceText, SESSION_ENDED,
+    SearchHidden, TIMEOUT_DEFAULT,
+};
 pub use runs::{
     CloseInput, FollowRun, LINE_BYTES_MAX, OutputLines, OutputOptions, RUN_REPLY_BYTES_MAX,
     RunStream,
 };
 pub use transport::{IDLE_CONNECTIONS_MAX, REPLY_BYTES_MAX};
+pub use ttys::{TTY_INPUT_BYTES_MAX, TTY_MESSAGE_BYTES_MAX, TtyInput, TtyOutput, TtyTold};

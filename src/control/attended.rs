@@ -77,16 +77,23 @@ enum Stage {
 /// What asking for a run comes to.
 #[derive(Debug)]
 pub(super) enum Joined {
-    /// It is to be begun.
-    First(Assignment, Caller),
-    /// It is to be begun under another name than its id, which a run that is over had.
-    Anew(Assignment, Caller),
+    /// It is to be begun, under its id or another.
+    First(Assignment, Caller, Under),
     /// It is under way.
     Along(Caller),
     /// It is over.
     Answered(Arc<Answer>),
     /// Another request under its id is under way.
     Used,
+}
+
+/// What name a run is begun under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Under {
+    /// Its id.
+    ItsId,
+    /// Another one: a run that is over had its id.
+    Another,
 }
 
 /// Somebody who waits for a run; dropping it is leaving.
@@ -150,26 +157,28 @@ impl Attended {
     ) -> Result<Joined, Refusal> {
         let mut book = self.book();
         book.drop_old(now);
-        let is_known = book.runs.contains_key(key);
-        if let Some(entry) = book.runs.get_mut(key) {
-            let is_same = entry.digest == digest;
-            match &mut entry.stage {
-                Stage::UnderWay { .. } if !is_same => return Ok(Joined::Used),
-                Stage::UnderWay {
-                    callers, answer, ..
-                } => {
+        let under = match book.runs.get_mut(key) {
+            None => Under::ItsId,
+            Some(entry) => match (&mut entry.stage, entry.digest == digest) {
+                (Stage::UnderWay { .. }, false) => return Ok(Joined::Used),
+                (
+                    Stage::UnderWay {
+                        callers, answer, ..
+                    },
+                    true,
+                ) => {
                     *callers += 1;
                     return Ok(Joined::Along(self.caller(key, answer.clone())));
                 }
-                Stage::Answered { answer, .. } if is_same => {
+                (Stage::Answered { answer, .. }, true) => {
                     return Ok(Joined::Answered(Arc::clone(answer)));
                 }
-                Stage::Answered { .. } => {}
-            }
-        }
+                // There are clients that use one id for one program after the other.
+                (Stage::Answered { .. }, false) => Under::Another,
+            },
+        };
         let slot = place()?;
-        if is_known {
-            // There are clients that use one id for one program after the other.
+        if under == Under::Another {
             book.answered.retain(|one| one != key);
             book.forget(key);
         }
@@ -193,11 +202,7 @@ impl Attended {
             tell,
         };
         let caller = self.caller(key, answer);
-        Ok(if is_known {
-            Joined::Anew(assignment, caller)
-        } else {
-            Joined::First(assignment, caller)
-        })
+        Ok(Joined::First(assignment, caller, under))
     }
 
     /// Asks a run to end; returns what it is waited for by, `None` where it is not under
@@ -399,7 +404,7 @@ mod tests {
     fn begin(book: &Attended, key: &Key, now: Instant) -> (Assignment, Caller) {
         let slots = Slots::default();
         match book.join(key, "d", now, || Ok(place(&slots))).unwrap() {
-            Joined::First(assignment, caller) => (assignment, caller),
+            Joined::First(assignment, caller, Under::ItsId) => (assignment, caller),
             other => panic!("{other:?}"),
         }
     }
@@ -442,7 +447,7 @@ mod tests {
             "a refusal loses no answer"
         );
         let other = book.join(&key, "other", now, || Ok(place(&slots)));
-        let Ok(Joined::Anew(assignment, caller)) = other else {
+        let Ok(Joined::First(assignment, caller, Under::Another)) = other else {
             panic!("{other:?}");
         };
         assignment.settle(Ok(output("b")), Memory::Keep, now);

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
-use super::attended::{Answer, Assignment, Joined, Key, Memory, Stopping};
+use super::attended::{Answer, Assignment, Joined, Key, Memory, Stopping, Under};
 use super::errand::{Entry, Errand, Met, Reset, WhenLost, may_run_as, task, why};
 use super::exec::text;
 use super::request::{COMMAND_BYTES_MAX, Input, Run};
@@ -18,7 +17,7 @@ use crate::id::{RequestId, RunId, SessionId};
 use crate::sandbox::commands::{
     Ending, Halt, Loss, Output, Place, Program, Ran, START_FAILED, TERMINATED, Why,
 };
-use crate::secret::hex;
+use crate::sandbox::request;
 use crate::session::record::Record;
 use crate::wire::runs::RunResponse;
 
@@ -73,9 +72,10 @@ impl Control {
             Joined::Used => return Err(Refusal::RunIdUsed(key.run)),
             Joined::Answered(answer) => return Arc::unwrap_or_clone(answer),
             Joined::Along(caller) => (None, caller),
-            Joined::First(assignment, caller) => (Some(assignment), caller),
-            Joined::Anew(assignment, caller) => {
-                trip.errand.run = RunId::random();
+            Joined::First(assignment, caller, under) => {
+                if under == Under::Another {
+                    trip.errand.run = RunId::random();
+                }
                 (Some(assignment), caller)
             }
         };
@@ -244,8 +244,7 @@ fn digest(run: &Run) -> String {
         },
         timeout: run.timeout,
     };
-    let json = serde_json::to_vec(&same).expect("it has only string keys");
-    hex(&Sha256::digest(json))
+    request::digest(&same)
 }
 
 /// Says why a program cannot be started with these arguments, whatever it is.

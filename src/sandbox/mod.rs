@@ -9,7 +9,7 @@ mod host;
 mod kept;
 mod killing;
 pub mod reach;
-mod request;
+pub mod request;
 pub mod screen;
 pub mod terminal;
 pub mod usage;

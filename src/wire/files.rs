@@ -30,6 +30,9 @@ pub struct ResetTold {
 pub struct ReadResponse {
     /// The lines, or a sentence that begins with `Error:` or `[Error`.
     pub content: String,
+    /// Why the file could not be read, only where it could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Told once after a reset.
     #[serde(flatten)]
     pub reset: ResetTold,
@@ -47,6 +50,9 @@ pub struct PathRequest {
 pub struct ReadBytesResponse {
     /// In base64; empty where they cannot be read.
     pub content_b64: String,
+    /// Why they cannot, only where they cannot: an empty file can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Told once after a reset.
     #[serde(flatten)]
     pub reset: ResetTold,

@@ -53,6 +53,12 @@ type Fields = &'static [(&'static str, Of)];
 
 /// Told once after a sandbox was reset.
 const RESET: Fields = &[("incarnation", Of::Integer), ("reset_reason", Of::Text)];
+/// The same of what also says why a file was not read.
+const READ: Fields = &[
+    ("error", Of::Text),
+    ("incarnation", Of::Integer),
+    ("reset_reason", Of::Text),
+];
 
 /// Schemas that are lists of another one.
 const LISTS: &[(&str, &str)] = &[("FileEntries", "FileEntry")];
@@ -230,9 +236,9 @@ const SCHEMAS: &[Schema] = &[
         &[("path", Of::Text)],
         &[("offset", Of::Integer), ("limit", Of::Integer)],
     ),
-    ("ReadResponse", &[("content", Of::Text)], RESET),
+    ("ReadResponse", &[("content", Of::Text)], READ),
     ("PathRequest", &[("path", Of::Text)], &[]),
-    ("ReadBytesResponse", &[("content_b64", Of::Text)], RESET),
+    ("ReadBytesResponse", &[("content_b64", Of::Text)], READ),
     (
         "WriteRequest",
         &[("path", Of::Text), ("content_b64", Of::Text)],

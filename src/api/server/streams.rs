@@ -6,16 +6,13 @@ use axum::http::Response;
 use axum::routing::on;
 use bytes::Bytes;
 use futures_util::stream;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinHandle;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::Notify;
 
+use super::testing::{LONG, Served};
 use super::*;
 use crate::api::edge::stopping;
-use crate::api::laws::control;
 use crate::api::routes::{Route, Verb};
-
-const LONG: Duration = Duration::from_secs(30);
 
 /// What a handler of the table and its test tell each other.
 struct Signs {
@@ -108,43 +105,13 @@ async fn endless() -> Response<Body> {
     Response::new(Body::from_stream(Box::pin(pieces)))
 }
 
-struct Served {
-    address: std::net::SocketAddr,
-    stop: oneshot::Sender<()>,
-    ended: JoinHandle<Drained>,
-}
-
 async fn served(unread_timeout: Duration) -> Served {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (stop, stopped) = oneshot::channel();
-    let edge = Arc::new(Edge::new(TABLE, control(), BodyRoom::default()));
     let settings = Settings {
         unread_timeout,
         drain_timeout: LONG,
         ..Settings::default()
     };
-    let ended = tokio::spawn(serve_edge(listener, edge, settings, async {
-        stopped.await.unwrap_or_default();
-    }));
-    Served {
-        address,
-        stop,
-        ended,
-    }
-}
-
-impl Served {
-    async fn send(&self, text: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(text.as_bytes()).await.unwrap();
-        stream
-    }
-
-    async fn get(&self, path: &str) -> TcpStream {
-        self.send(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"))
-            .await
-    }
+    testing::served(TABLE, settings).await
 }
 
 /// Reads until what came ends so; what is buffered somewhere never comes.

@@ -2,15 +2,12 @@
 
 use axum::routing::on;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
+use super::testing::{LONG, Served, get};
 use super::*;
-use crate::api::laws::control;
 use crate::api::routes::{Route, Verb};
 
 const SHORT: Duration = Duration::from_millis(150);
-const LONG: Duration = Duration::from_secs(30);
 
 static TEST_TABLE: &[Route] = &[
     Route::new(Verb::Get, "/fast", "", |verb| on(verb, async || "fast")).public(),
@@ -55,6 +52,10 @@ async fn panics() -> &'static str {
     panic!("on purpose")
 }
 
+async fn served(settings: Settings) -> Served {
+    testing::served(TEST_TABLE, settings).await
+}
+
 fn settings() -> Settings {
     Settings {
         connections_max: 16,
@@ -65,48 +66,6 @@ fn settings() -> Settings {
         unread_timeout: LONG,
         drain_timeout: LONG,
     }
-}
-
-struct Served {
-    address: std::net::SocketAddr,
-    stop: oneshot::Sender<()>,
-    ended: JoinHandle<Drained>,
-}
-
-async fn served(settings: Settings) -> Served {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (stop, stopped) = oneshot::channel();
-    let edge = Arc::new(Edge::new(TEST_TABLE, control(), BodyRoom::default()));
-    let ended = tokio::spawn(serve_edge(listener, edge, settings, async {
-        stopped.await.unwrap_or_default();
-    }));
-    Served {
-        address,
-        stop,
-        ended,
-    }
-}
-
-impl Served {
-    async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.unwrap()
-    }
-
-    async fn send(&self, text: &str) -> TcpStream {
-        let mut stream = self.connect().await;
-        stream.write_all(text.as_bytes()).await.unwrap();
-        stream
-    }
-
-    async fn stop(self) -> Drained {
-        self.stop.send(()).unwrap();
-        self.ended.await.unwrap()
-    }
-}
-
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
 }
 
 async fn rest(mut stream: TcpStream) -> String {

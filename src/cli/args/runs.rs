@@ -21,12 +21,41 @@ Without -d it ends with the status of the program, with 124 where that was over 
 time, and with 125 where sandboxctl failed or the program was ended otherwise. exec \
 takes text for the shell instead of a program.";
 
-/// How a command is run.
+pub(super) const SHELL_AFTER_HELP: &str = "\
+Examples:
+
+  # Its shell, and another program.
+  sandboxctl shell s1
+  sandboxctl shell s1 -w src -- python3
+
+  # Back to the one that was left.
+  sandboxctl shell s1 --attach \"$tty\"
+
+Ctrl-P Ctrl-Q leaves the terminal, and what runs there goes on; so does a signal, or \
+the end of the connection. Otherwise it ends with the status of the program, and with \
+125 where sandboxctl failed or nobody knows how the program ended.";
+
+/// Variables of a command.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct How {
+pub struct Variables {
     /// Set a variable, over those of the sandbox; may be given often
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
+}
+
+impl Variables {
+    /// Returns them; the last of equal names wins.
+    pub fn env(&self) -> BTreeMap<String, String> {
+        self.env.iter().cloned().collect()
+    }
+}
+
+/// How a command is run.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct How {
+    /// Its variables.
+    #[command(flatten)]
+    variables: Variables,
 
     /// Begin in this directory; relative to the work directory
     #[arg(short, long, value_name = "DIRECTORY")]
@@ -45,7 +74,7 @@ pub struct How {
 impl How {
     /// Returns the variables; the last of equal names wins.
     pub fn env(&self) -> BTreeMap<String, String> {
-        self.env.iter().cloned().collect()
+        self.variables.env()
     }
 }
 
@@ -76,12 +105,50 @@ pub struct Run {
     pub command: Vec<String>,
 }
 
+/// The arguments of `shell`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Shell {
+    /// The session; it is woken where it sleeps
+    #[arg(value_name = "ID", value_parser = SessionId::parse)]
+    pub id: SessionId,
+
+    /// Come back to this terminal, and write there, instead of opening one
+    #[arg(
+        long,
+        value_name = "TTY",
+        value_parser = RunId::parse,
+        conflicts_with_all = ["env", "workdir", "user", "command"]
+    )]
+    pub attach: Option<RunId>,
+
+    /// Its variables.
+    #[command(flatten)]
+    pub env: Variables,
+
+    /// Begin in this directory; relative to the work directory
+    #[arg(short, long, value_name = "DIRECTORY")]
+    pub workdir: Option<String>,
+
+    /// Run as this user, where the runtime lets callers choose: a name or a number,
+    /// and a group after a colon
+    #[arg(short, long)]
+    pub user: Option<String>,
+
+    /// The program and its arguments; a shell if not given
+    #[arg(last = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<String>,
+}
+
 /// The arguments of `runs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Runs {
     /// The session
     #[arg(value_name = "ID", value_parser = SessionId::parse)]
     pub id: SessionId,
+
+    /// Remove this run, which has to be over, and its output instead; may be given often
+    #[arg(long, value_name = "RUN", value_parser = RunId::parse)]
+    pub rm: Vec<RunId>,
 }
 
 /// Names a run of a session.

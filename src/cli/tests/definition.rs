@@ -4,6 +4,8 @@ use clap::Parser as _;
 
 use crate::cli::args::{self, Args};
 
+const RUN: &str = "0123456789abcdef0123456789abcdef";
+
 #[test]
 fn the_command_line_is_well_defined() {
     args::command().debug_assert();
@@ -21,6 +23,12 @@ fn wrong_usage_is_2_and_help_is_0() {
         (&["run", "a", "true"], 2),
         (&["logs", "a", "not-a-run"], 2),
         (&["kill", "a"], 2),
+        (&["shell"], 2),
+        (&["shell", "a", "sh"], 2),
+        (&["shell", "a", "--attach", "no"], 2),
+        (&["shell", "a", "--attach", RUN, "--", "sh"], 2),
+        (&["shell", "a", "--attach", RUN, "-e", "A=b"], 2),
+        (&["runs", "a", "--rm", "no"], 2),
         (&["run", "--help"], 0),
         (&["open", "--reuse"], 2),
         (&["open", "--id", "a", "--reuse", "--attach"], 2),

@@ -255,3 +255,36 @@ async fn kill_and_stop_print_what_they_did_it_to() {
         ]
     );
 }
+
+#[tokio::test]
+async fn runs_that_are_over_are_removed_one_by_one() {
+    let other = "1".repeat(32);
+    let conflict = Reply::refusal(409, "It goes on");
+    let server = Scripted::serve([no_content(), conflict]).await;
+    let ran = ran(&server, &["runs", "a", "--rm", RUN, "--rm", &other]).await;
+    assert_eq!((ran.exit, ran.stdout), (5, format!("{RUN}\n")));
+    assert_eq!(
+        server.lines(),
+        [
+            format!("DELETE /sessions/a/runs/{RUN}"),
+            format!("DELETE /sessions/a/runs/{other}"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_shell_without_a_terminal_is_refused_before_anything_is_sent() {
+    let server = Scripted::serve([]).await;
+    let ran = ran(&server, &["shell", "a"]).await;
+    check(
+        &ran,
+        &expect![[r"
+            --
+            error: failed to sit at a terminal: standard input or output is none
+            hint: exec and run need none
+            --
+            exit 125
+        "]],
+    );
+    assert_eq!(server.n_connections(), 0);
+}

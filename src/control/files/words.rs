@@ -40,11 +40,18 @@ pub(in crate::control) fn over_limit(bytes: u64, limit: u64) -> String {
 /// Makes the answer to an operation that failed.
 pub(super) fn failed(op: &Op, error: &FileError, bytes_max: u64) -> Answer {
     match op {
-        Op::Read { path, .. } => Answer::Read(ReadResponse {
-            content: unread(path, error, bytes_max),
-            ..ReadResponse::default()
+        Op::Read { path, .. } => {
+            let why = why_unread(path, error, bytes_max);
+            Answer::Read(ReadResponse {
+                content: unread(error, &why),
+                error: Some(why),
+                ..ReadResponse::default()
+            })
+        }
+        Op::ReadBytes { path } => Answer::Bytes(ReadBytesResponse {
+            error: Some(why_unread(path, error, bytes_max)),
+            ..ReadBytesResponse::default()
         }),
-        Op::ReadBytes { .. } => Answer::Bytes(ReadBytesResponse::default()),
         Op::Write { path, .. } => Answer::Write(WriteResponse {
             error: Some(unwritten(path, error)),
             ..WriteResponse::default()
@@ -121,17 +128,29 @@ fn too_large(bytes: u64, limit: u64) -> String {
     format!("{over}. Read a slice with execute() instead, e.g. \"sed -n '1,200p' <path>\".")
 }
 
-fn unread(path: &str, error: &FileError, bytes_max: u64) -> String {
+/// Says why a file was not read.
+fn why_unread(path: &str, error: &FileError, bytes_max: u64) -> String {
     match error {
         FileError::NotFound | FileError::NotDirectory | FileError::NameTooLong => {
-            format!("Error: File '{path}' not found")
+            format!("File '{path}' not found")
         }
-        FileError::IsDirectory => format!("[Error: '{path}' is a directory]"),
-        FileError::TooLarge { bytes, limit } => {
-            format!("[Error: {}]", too_large(*bytes, (*limit).min(bytes_max)))
+        FileError::IsDirectory => format!("'{path}' is a directory"),
+        FileError::TooLarge { bytes, limit } => too_large(*bytes, (*limit).min(bytes_max)),
+        FileError::Binary => "[Binary File]".to_owned(),
+        other => system_words(other),
+    }
+}
+
+/// Puts it where clients of the contract expect lines.
+fn unread(error: &FileError, why: &str) -> String {
+    match error {
+        FileError::NotFound | FileError::NotDirectory | FileError::NameTooLong => {
+            format!("Error: {why}")
         }
-        FileError::Binary => "[Error: [Binary File]]".to_owned(),
-        other => format!("[Error reading file: {}]", system_words(other)),
+        FileError::IsDirectory | FileError::TooLarge { .. } | FileError::Binary => {
+            format!("[Error: {why}]")
+        }
+        _ => format!("[Error reading file: {why}]"),
     }
 }
 

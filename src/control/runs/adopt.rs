@@ -44,10 +44,9 @@ impl Control {
     pub async fn forget_old_runs(&self) {
         let keep = self.0.policy.get().limits.runs.keep;
         let now = self.0.books.clock.now();
-        let Some(moment) = now.micros().checked_sub(micros(keep)) else {
+        let Some(moment) = now.before(keep) else {
             return;
         };
-        let moment = crate::clock::Timestamp::from_micros(moment);
         let old = self.0.books.store.runs_over_before(moment);
         for some in old.chunks(BATCH_OPS_MAX) {
             let batch = some
@@ -100,14 +99,7 @@ impl Control {
     async fn adopt(&self, (session, container, life): (&SessionId, &str, &str), run: &Run) {
         let store = &self.0.books.store;
         let age = Duration::from_millis(run.age_ms);
-        let started = self
-            .0
-            .books
-            .clock
-            .now()
-            .micros()
-            .saturating_sub(micros(age));
-        let started = crate::clock::Timestamp::from_micros(started);
+        let started = self.0.books.clock.now().before(age).unwrap_or_default();
         let Some(found) = begin::found(run, started) else {
             return;
         };
@@ -155,8 +147,4 @@ async fn dismiss(id: &RunId, run: &Run, connection: &Connection) {
     }
     // Where the stream broke it is found again.
     drop(connection.forget(id).await);
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

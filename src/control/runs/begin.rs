@@ -1,10 +1,8 @@
 //! Starts runs in the background, each once under its id.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::sight::About;
@@ -20,14 +18,13 @@ use crate::control::request::{Input, Overflow, Program, Start, Streams};
 use crate::control::{Control, Refusal, unwritten};
 use crate::id::{RunId, SessionId};
 use crate::sandbox::reach::{Late, Way};
+use crate::sandbox::request::{self, Reads, Wanted};
 use crate::store::{Batch, CommitError, Conflict, ExpectRun, RunFound, StoredRun, TtySize};
 
 /// How long an agent is waited for once its container runs.
 const WAY_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a start is repeated whose answer was lost with its stream.
 const TRIES_MAX: usize = 3;
-/// Bytes of input that go along with a start; more is sent after it.
-const INPUT_ALONG_MAX: usize = 64 << 10;
 
 /// A run on its way.
 struct Errand {
@@ -83,8 +80,8 @@ impl Control {
             (asked, ceiling) => asked.or(ceiling),
         };
         let limit = start.output_limit;
-        let mut asked = Asked {
-            run: run.to_string(),
+        let (mut asked, input) = request::start(Wanted {
+            run: &run,
             digest: String::new(),
             what: match start.program {
                 Program::Argv(argv) => What::Argv(argv),
@@ -93,31 +90,25 @@ impl Control {
             env: start.options.env,
             cwd: start.options.cwd,
             user: start.options.user,
-            stdin: match (start.options.stdin, tty) {
-                (_, Some(_)) | (Input::Open, None) => Stdin::Open,
-                (Input::Closed, None) => Stdin::Closed,
-                (Input::Text(text), None) => Stdin::Text(text),
+            input: match (&start.options.stdin, tty) {
+                (_, Some(_)) | (Input::Open, None) => Reads::More,
+                (Input::Closed, None) => Reads::Nothing,
+                (Input::Text(text), None) => Reads::Text(text),
             },
             streams: match (tty, start.streams) {
                 (Some(size), _) => Writes::Tty(size),
                 (None, Streams::Merged) => Writes::Merged,
                 (None, Streams::Split) => Writes::Split,
             },
-            timeout_ms: timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            timeout,
             output: match start.overflow {
                 Overflow::Drop => Keep::Newest { limit },
                 Overflow::Wait => Keep::All { limit },
             },
             attended: Attended::No,
-        };
-        asked.digest = digest(&asked);
-        let input = match &mut asked.stdin {
-            Stdin::Text(text) if INPUT_ALONG_MAX < text.len() => Some(std::mem::take(text)),
-            Stdin::Text(_) | Stdin::Closed | Stdin::Open => None,
-        };
-        if input.is_some() {
-            asked.stdin = Stdin::Open;
-        }
+        });
+        let input = input.map(str::to_owned);
+        asked.digest = digest(&asked, input.as_deref());
         Errand {
             id: id.clone(),
             target: words::target(&asked.what),
@@ -268,26 +259,24 @@ impl Control {
     }
 }
 
-/// Tells one request from another: everything that is asked of the agent counts, but the
-/// id and the size of a terminal, which changes.
-fn digest(asked: &Asked) -> String {
-    let counted = Asked {
+/// Tells one request from another: everything that is asked of the agent counts, with the
+/// input that follows, but the id and the size of a terminal, which changes.
+fn digest(asked: &Asked, input: Option<&str>) -> String {
+    let stdin = match input {
+        Some(text) => Stdin::Text(text.to_owned()),
+        None => asked.stdin.clone(),
+    };
+    request::digest(&Asked {
         run: String::new(),
         digest: String::new(),
+        stdin,
         streams: match asked.streams {
             Writes::Tty(_) => Writes::Tty(Size { cols: 0, rows: 0 }),
             Writes::Merged => Writes::Merged,
             Writes::Split => Writes::Split,
         },
         ..asked.clone()
-    };
-    // Its maps are sorted and its fields come in one order, so the text is canonical.
-    let text = serde_json::to_vec(&counted).expect("a request has a text");
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(&text) {
-        write!(hex, "{byte:02x}").expect("a string takes everything");
-    }
-    hex
+    })
 }
 
 /// The words of a run that was just found with its agent and is not on record.
@@ -314,6 +303,7 @@ mod tests {
     use crate::control::request::Options;
     use crate::control::testing::without_engine;
     use crate::id::RequestId;
+    use crate::sandbox::request::INPUT_ALONG_MAX;
     use crate::secret::Secret;
 
     fn asked(change: impl FnOnce(&mut Start), tty: Option<Size>) -> Errand {

@@ -5,6 +5,7 @@ pub(crate) mod api;
 pub(crate) mod case;
 pub(crate) mod claims;
 pub(crate) mod daemon;
+pub(crate) mod desk;
 pub(crate) mod docker;
 pub(crate) mod fake;
 pub(crate) mod fault;
