@@ -130,6 +130,20 @@ fn responses(route: &Route) -> Value {
             let content = json!({ "application/octet-stream": {} });
             json!({ "200": { "description": "The bytes", "content": content } })
         }
+        Answer::File => {
+            let content = json!({ "application/octet-stream": {} });
+            json!({
+                "200": { "description": "The file", "content": content },
+                "206": { "description": "The range that was asked for", "content": content },
+                "304": { "description": "It is the one that the request knows" },
+                "412": { "description": "It is not the one that the request expects", "content": content_of_error() },
+                "416": { "description": "No byte of the range is in it", "content": content_of_error() },
+            })
+        }
+        Answer::Events(schema) => {
+            let content = json!({ "text/event-stream": { "schema": reference(schema) } });
+            json!({ "200": { "description": "As it comes", "content": content } })
+        }
         Answer::Document => json!({ "200": { "description": "The document" } }),
         Answer::Socket => json!({ "101": { "description": "The WebSocket" } }),
         Answer::Nothing => json!({ "204": { "description": "Done" } }),
@@ -141,6 +155,10 @@ fn responses(route: &Route) -> Value {
 
 fn content(schema: &str) -> Value {
     json!({ "application/json": { "schema": reference(schema) } })
+}
+
+fn content_of_error() -> Value {
+    content("ErrorBody")
 }
 
 fn reference(schema: &str) -> Value {

@@ -253,7 +253,16 @@ impl Refusal {
             Self::SandboxCeiling {
                 id, name, limit, ..
             } => ceiling(name, *limit, *limit, session(id)),
-            Self::UnknownRuntime { .. }
+            Self::Files(FileRefusal::TooMany {
+                name, limit, of, ..
+            }) => ceiling(
+                name,
+                *limit,
+                *limit,
+                of.as_ref().map_or_else(service, session),
+            ),
+            Self::Files(_)
+            | Self::UnknownRuntime { .. }
             | Self::UserNotPossible(_)
             | Self::NotPossible(_)
             | Self::NoRun(_)
@@ -266,7 +275,6 @@ impl Refusal {
             | Self::UserNotAllowed(_)
             | Self::NoTty(_)
             | Self::AttachWithoutId
-            | Self::Files(_)
             | Self::NothingToAttach(_)
             | Self::NoSession(_)
             | Self::NoHold(_)

@@ -3,19 +3,24 @@
 use serde::Serialize;
 
 use super::super::errand::Reset;
+use super::given::GivenPath;
 use crate::id::RequestId;
 use crate::wire::files::{
     EditResponse, ExistsResponse, FileEntry, GrepResponse, ReadBytesResponse, ReadResponse,
     ResetTold, WriteResponse,
 };
 use crate::workspace::search::{Hidden, is_work_directory};
-use crate::workspace::{Times, Window};
+use crate::workspace::{Expected, Times, Window};
 
 /// An operation, and the request that asks for it.
 #[derive(Debug)]
 pub struct Asked {
     /// What is to be done.
     pub op: Op,
+    /// The path that it is about, where that is not UTF-8.
+    pub path: Option<GivenPath>,
+    /// What has to be there before it is written to.
+    pub expected: Expected,
     /// The request.
     pub request_id: RequestId,
 }

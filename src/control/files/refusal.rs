@@ -40,6 +40,34 @@ pub enum FileRefusal {
     /// The sandbox itself has to do it, for this reason.
     #[error("{0}")]
     Handed(String),
+    /// The file has more bytes than it may.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Something keeps the file from being written.
+    #[error("{0}")]
+    Unwritable(String),
+    /// What is there is not what the request's headers expect.
+    #[error("{0} is not the file that the request expects")]
+    Condition(String),
+    /// What is there is not what the request's `if_match` expects.
+    #[error("{0} is not the file that if_match expects. Read it again.")]
+    Changed(String),
+    /// There are as many as may be.
+    #[error("{limit} of {limit} {what} go on{}. Try again when one has ended.",
+        of.as_ref().map(|id| format!(" in session {id}")).unwrap_or_default())]
+    TooMany {
+        /// What there are as many of as may be.
+        what: &'static str,
+        /// The stable name of the ceiling.
+        name: &'static str,
+        /// The ceiling.
+        limit: u64,
+        /// The session, where the ceiling is a session's.
+        of: Option<SessionId>,
+    },
+    /// The host's kernel gives no more of something; its setting.
+    #[error("The host has no more watches. Raise {0} on the host.")]
+    HostCeiling(&'static str),
     /// It is an error of the caller's, under the name that Python has for it.
     #[error("{message}")]
     Named {
