@@ -34,6 +34,11 @@ const PIECE_BYTES_MAX: usize = 256 << 10;
 /// its sandbox awake meanwhile.
 const PIECE_TIME_MAX: Duration = Duration::from_mins(2);
 
+/// Bytes of a refused upload that are read and dropped, and how long: many senders look
+/// for the reply only when all is sent.
+const DROPPED_BYTES_MAX: usize = 64 << 20;
+const DROP_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// What a reader asks for.
 struct Asked {
     method: Method,
@@ -203,7 +208,9 @@ pub(super) async fn upload(
     };
     // Who asks before sending has not sent anything.
     if !waits {
-        pieces.discard().await;
+        pieces
+            .discard_within(DROPPED_BYTES_MAX, DROP_TIME_MAX)
+            .await;
     }
     Err(failure)
 }

@@ -8,6 +8,7 @@ pub(crate) mod daemon;
 pub(crate) mod docker;
 pub(crate) mod fake;
 pub(crate) mod fault;
+pub(crate) mod file_case;
 pub(crate) mod http;
 pub(crate) mod matcher;
 pub(crate) mod notify;
