@@ -32,6 +32,17 @@ pub(super) enum Failure {
     /// Standard input cannot be sent to a command.
     #[error("send standard input: {0}")]
     InputText(&'static str),
+    /// A local file cannot be copied.
+    #[error("{what} {path}")]
+    LocalFile {
+        what: &'static str,
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    /// Not exactly one end of a copy is in a session.
+    #[error("copy: one of the two has to be in a session, as ID:PATH, and the other not")]
+    Ends,
     /// Data cannot be written, or an answer not read.
     #[error("write the output")]
     Stream(#[from] io::Error),
@@ -48,12 +59,14 @@ impl Failure {
         match self {
             Self::Call(error) => Exit::of_error(error),
             Self::TokenFile { .. } | Self::TokenText { .. } => Exit::AUTHENTICATION,
-            Self::Url(_) | Self::NobodyConfirmed | Self::Declined | Self::InputText(_) => {
-                Exit::USAGE
-            }
+            Self::Url(_)
+            | Self::NobodyConfirmed
+            | Self::Declined
+            | Self::InputText(_)
+            | Self::Ends => Exit::USAGE,
             // Whoever read the output wanted no more of it, as head does.
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::OK,
-            Self::Stream(_) | Self::Input(_) => Exit::FAILED,
+            Self::Stream(_) | Self::Input(_) | Self::LocalFile { .. } => Exit::FAILED,
         }
     }
 
@@ -64,7 +77,10 @@ impl Failure {
             Self::Url(error) => error.to_string(),
             Self::TokenFile { source, .. } => format!("failed to {self}: {source}"),
             Self::TokenText { .. } | Self::InputText(_) => format!("failed to {self}"),
-            Self::Input(source) => format!("failed to {self}: {source}"),
+            Self::Ends => format!("failed to {self}"),
+            Self::Input(source) | Self::LocalFile { source, .. } => {
+                format!("failed to {self}: {source}")
+            }
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => return None,
             Self::Stream(source) => format!("failed to {self}: {source}"),
             Self::NobodyConfirmed => {
@@ -85,7 +101,11 @@ impl Failure {
             }
             Self::NobodyConfirmed => Some("--yes confirms it".to_owned()),
             Self::InputText(_) => Some("put it into a file of the session first".to_owned()),
-            Self::Declined | Self::Stream(_) | Self::Input(_) => None,
+            Self::Declined
+            | Self::Stream(_)
+            | Self::Input(_)
+            | Self::LocalFile { .. }
+            | Self::Ends => None,
         }
     }
 }
@@ -165,6 +185,7 @@ fn refusal_hint(status: u16, body: &ErrorBody, verb: &Verb, token: TokenGiven) -
         (Exit::NOT_FOUND, _) if matches!(body.code.as_str(), "no_run" | "run_lost") => {
             "sandboxctl runs ID shows the runs of a session".to_owned()
         }
+        (Exit::NOT_FOUND, _) if body.code == "no_file" => return None,
         (Exit::NOT_FOUND, _) => "sandboxctl ls shows the sessions that are open".to_owned(),
         (Exit::CONFLICT, Verb::Open(_)) => "--reuse attaches to a session that is open".to_owned(),
         (Exit::CONFLICT, Verb::Purge(_)) => "--close closes a session that is open".to_owned(),

@@ -35,6 +35,7 @@
 mod calls;
 mod endpoint;
 mod error;
+mod files;
 mod runs;
 mod transport;
 
@@ -48,6 +49,7 @@ pub use calls::{
 pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
+pub use files::{FilePieces, UploadPieces};
 pub use runs::{
     CloseInput, FollowRun, LINE_BYTES_MAX, OutputLines, OutputOptions, RUN_REPLY_BYTES_MAX,
     RunStream,
