@@ -43,6 +43,7 @@ pub use given::GivenPath;
 use host::Site;
 pub use native::{Native, NativeAnswer};
 use refusal::FileRefusal;
+pub use seats::DESCRIPTORS_MAX;
 use seats::{Seats, TRANSFERS, WATCHES};
 pub use stored::Extent;
 pub use upload::{Put, Upload, Uploaded};

@@ -253,16 +253,8 @@ impl Refusal {
             Self::SandboxCeiling {
                 id, name, limit, ..
             } => ceiling(name, *limit, *limit, session(id)),
-            Self::Files(FileRefusal::TooMany {
-                name, limit, of, ..
-            }) => ceiling(
-                name,
-                *limit,
-                *limit,
-                of.as_ref().map_or_else(service, session),
-            ),
-            Self::Files(_)
-            | Self::UnknownRuntime { .. }
+            Self::Files(refusal) => return refusal.ceiling(),
+            Self::UnknownRuntime { .. }
             | Self::UserNotPossible(_)
             | Self::NotPossible(_)
             | Self::NoRun(_)
@@ -295,7 +287,7 @@ impl Refusal {
     }
 }
 
-fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Ceiling {
+pub(super) fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Ceiling {
     Ceiling {
         name: name.to_owned(),
         limit,

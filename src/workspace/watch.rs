@@ -17,7 +17,7 @@ use super::refused::FileError;
 use super::write::is_aside;
 
 /// Bytes that are read of the kernel at a time: some hundreds of changes.
-const READ_BYTES_MAX: usize = 32 << 10;
+const READ_BYTES_MAX: usize = 16 << 10;
 
 const WATCHED: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MODIFY)
@@ -170,7 +170,7 @@ fn take(moving: &mut Option<(u32, Vec<u8>)>, told: &mut Vec<Alteration>, event: 
     } else if let Some(name) = name {
         if flags.contains(ReadFlags::MOVED_FROM) {
             *moving = Some((event.cookie(), name));
-        } else if !is_aside(&name) && !(flags == ReadFlags::ATTRIB && is_nameless(&name)) {
+        } else if !is_hidden(flags, &name) {
             let one = one(flags, name);
             // A large write is told of once for each reading, not for each page.
             if told.last() != Some(&one) {
@@ -180,12 +180,14 @@ fn take(moving: &mut Option<(u32, Vec<u8>)>, told: &mut Vec<Alteration>, event: 
     }
 }
 
-/// Returns whether a name is that under which the kernel tells of a file without one.
+/// Returns whether an event is about a file that has no name, or none that will stay.
 ///
-/// A file of such a name is told of all the same, but for a new mode, owner or time.
-fn is_nameless(name: &[u8]) -> bool {
+/// The kernel tells of a new mode, owner or time of a file without a name under its number;
+/// a file that is really called so is told of but for these.
+fn is_hidden(flags: ReadFlags, name: &[u8]) -> bool {
     let number = name.strip_prefix(b"#");
-    number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+    let is_number = number.is_some_and(|number| number.iter().all(u8::is_ascii_digit));
+    is_aside(name) || (flags == ReadFlags::ATTRIB && is_number)
 }
 
 fn one(flags: ReadFlags, name: Vec<u8>) -> Alteration {

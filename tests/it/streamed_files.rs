@@ -532,7 +532,7 @@ fn sandboxctl_copies_a_file_in_and_out_whole() {
     assert_eq!(ctl(&case, &["cp", "s:in", "-"], b"").2, content);
 
     let told = ctl(&case, &["-o", "json", "cp", &path("from"), "s:f"], b"").2;
-    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let told: Value = serde_json::from_slice(&told).unwrap();
     assert_eq!(told["sha256"], sha256(&content));
     fs::write(path("large"), bytes(2_000_001)).unwrap();
     for (args, status, expected) in [

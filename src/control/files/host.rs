@@ -326,8 +326,8 @@ fn start_error(error: SearchError) -> FileError {
 pub(super) fn query(
     pattern: &str,
     filter: Option<&str>,
-) -> Result<(Expression, Option<Pattern>), Answer> {
-    let refused = |why: String| Answer::Grep(words::not_searched(&why));
+) -> Result<(Expression, Option<Pattern>), Box<Answer>> {
+    let refused = |why: String| Box::new(Answer::Grep(words::not_searched(&why)));
     let expression = Expression::parse(pattern).map_err(|error| refused(error.to_string()))?;
     let filter = filter.map(Pattern::parse).transpose();
     let filter = filter.map_err(|error| refused(error.to_string()))?;
@@ -346,7 +346,7 @@ fn grepped(dir: &Dir, op: &Op, at: &RelPath, patience: &Patience) -> Result<Answ
     };
     let (expression, filter) = match query(pattern, filter.as_deref()) {
         Ok(query) => query,
-        Err(answer) => return Ok(answer),
+        Err(answer) => return Ok(*answer),
     };
     let query = Query {
         expression: &expression,

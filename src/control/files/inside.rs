@@ -102,7 +102,7 @@ impl Control {
             } => {
                 let filter = match query(pattern, filter.as_deref()) {
                     Ok((_, filter)) => filter,
-                    Err(answer) => return Ok(Ok(answer)),
+                    Err(answer) => return Ok(Ok(*answer)),
                 };
                 self.grep_inside(trip, (pattern, filter, *hidden), told)
                     .await?

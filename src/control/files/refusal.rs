@@ -1,6 +1,8 @@
 //! Why something with files was refused, in the words that the caller reads.
 
+use crate::control::refusal::ceiling;
 use crate::id::SessionId;
+use crate::wire::error::Ceiling;
 
 /// A refused request about files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +93,23 @@ pub enum ErrorName {
     FileExists,
     /// It is no path for this.
     Value,
+}
+
+impl FileRefusal {
+    /// Returns the ceiling that refused, if one did.
+    pub fn ceiling(&self) -> Option<Ceiling> {
+        let Self::TooMany {
+            name, limit, of, ..
+        } = self
+        else {
+            return None;
+        };
+        let scope = match of {
+            Some(id) => format!("session:{id}"),
+            None => "service".to_owned(),
+        };
+        Some(ceiling(name, *limit, *limit, scope))
+    }
 }
 
 impl ErrorName {

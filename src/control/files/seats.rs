@@ -40,6 +40,10 @@ const TRANSFERS_MAX: usize = 128;
 const SESSION_WATCHES_MAX: usize = 8;
 const WATCHES_MAX: usize = 64;
 
+/// Descriptors that transfers and watches hold beside their connections: an upload has two
+/// directories and its file.
+pub const DESCRIPTORS_MAX: usize = 3 * TRANSFERS_MAX + WATCHES_MAX;
+
 /// The seats for something.
 // A std mutex: it is held for a look into a small map, and never across an await.
 #[derive(Clone, Debug)]

@@ -57,10 +57,9 @@ impl Control {
         let id = id.clone();
         let task = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let dir = match workspaces.enter(&id) {
-                Ok(Some(dir)) => dir,
+            let Ok(Some(dir)) = workspaces.enter(&id) else {
                 // The sandbox may see more.
-                Ok(None) | Err(_) => return Err(FileError::Outside),
+                return Err(FileError::Outside);
             };
             work(&Spot { dir, at }).map(|done| (done, lease))
         });

@@ -75,13 +75,18 @@ impl FileCase {
 
 /// Returns the digits of a SHA-256.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    let digits = Sha256::digest(bytes).into_iter();
-    digits.map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write as _;
+    let mut digits = String::new();
+    for byte in Sha256::digest(bytes) {
+        write!(digits, "{byte:02x}").unwrap();
+    }
+    digits
 }
 
 /// Makes bytes that differ from place to place.
 pub(crate) fn bytes(length: usize) -> Vec<u8> {
-    (0..length).map(|n| (n * 7 + n / 251) as u8).collect()
+    let byte = |n: usize| u8::try_from((n * 7 + n / 251) % 256).unwrap();
+    (0..length).map(byte).collect()
 }
 
 /// Returns the code of a refusal.
