@@ -93,10 +93,11 @@ pub(super) fn path(form: &mut Form<'_>) -> GivenPath {
 fn expected(form: &mut Form<'_>) -> Expected {
     let [tag] = form.fields(["if_match"]);
     let tag = form.optional(&tag, validate::text);
-    tag.map_or(Expected::Anything, |tag| {
-        let bare = tag.trim_matches('"').to_owned();
-        Expected::OneOf(vec![bare])
-    })
+    match tag.as_deref().map(|tag| tag.trim_matches('"')) {
+        None => Expected::Anything,
+        Some("*") => Expected::Something,
+        Some(tag) => Expected::OneOf(vec![tag.to_owned()]),
+    }
 }
 
 /// Reads which lines are wanted.

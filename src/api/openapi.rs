@@ -7,7 +7,7 @@ mod schemas;
 use schemas::schemas;
 
 use crate::api::auth::TOKEN_HEADER;
-use crate::api::routes::{Access, Answer, Param, ParamKind, Route, Takes};
+use crate::api::routes::{Access, Answer, Param, ParamKind, Route, Takes, Verb};
 use crate::api::validate::RUN_ID_PATTERN;
 use crate::id::NAME_PATTERN;
 
@@ -91,7 +91,51 @@ fn parameters(route: &Route) -> Vec<Value> {
                 "schema": { "type": "string", "pattern": pattern },
             })
         });
-    captured.chain(route.query.iter().map(parameter)).collect()
+    captured
+        .chain(route.query.iter().map(parameter))
+        .chain(headers(route).iter().map(header))
+        .collect()
+}
+
+/// Returns the headers that a route heeds, each with what it does.
+fn headers(route: &Route) -> &'static [(&'static str, &'static str)] {
+    const READ: &[(&str, &str)] = &[
+        ("Range", "One range of bytes, as bytes=0-99"),
+        (
+            "If-Match",
+            "Tags of which the file has to have one, or it is refused with 412",
+        ),
+        (
+            "If-None-Match",
+            "Tags of which the file has to have none, or it is not sent: 304",
+        ),
+        (
+            "If-Range",
+            "The tag that the file has to have for a range; all is sent otherwise",
+        ),
+    ];
+    const WRITE: &[(&str, &str)] = &[
+        (
+            "If-Match",
+            "Tags, or SHA-256 digests, of which the old file has to have one",
+        ),
+        (
+            "If-None-Match",
+            "* where there may be no old file, or tags that it must not have",
+        ),
+    ];
+    match (route.answers, route.verb) {
+        (Answer::File, _) => READ,
+        (Answer::Made("Uploaded"), Verb::Put) => WRITE,
+        _ => &[],
+    }
+}
+
+fn header((name, about): &(&str, &str)) -> Value {
+    json!({
+        "name": name, "in": "header", "required": false,
+        "description": about, "schema": { "type": "string" },
+    })
 }
 
 fn parameter(param: &Param) -> Value {

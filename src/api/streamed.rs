@@ -28,6 +28,10 @@ use crate::control::{Control, Refusal};
 use crate::wire;
 use crate::workspace::Arrival;
 
+/// The headers that tell of a reset where the body is a file's.
+const INCARNATION: HeaderName = HeaderName::from_static("x-sandbox-incarnation");
+const RESET_REASON: HeaderName = HeaderName::from_static("x-sandbox-reset-reason");
+
 /// Bytes of an upload that are written at a time.
 const PIECE_BYTES_MAX: usize = 256 << 10;
 /// The longest that an upload takes for so many bytes, or for the rest of them: it holds
@@ -113,6 +117,7 @@ async fn answer(
     let length = range.end - range.start;
     let content_range = (status == StatusCode::PARTIAL_CONTENT)
         .then(|| format!("bytes {}-{}/{}", range.start, range.end - 1, facts.bytes));
+    let reset = file.reset().clone();
     let body = if asked.method == Method::HEAD {
         Body::empty()
     } else {
@@ -126,6 +131,10 @@ async fn answer(
     headers.insert(CONTENT_LENGTH, length.into());
     if let Some(range) = content_range {
         put(headers, CONTENT_RANGE, range);
+    }
+    if let (Some(incarnation), Some(reason)) = (reset.incarnation, reset.reset_reason) {
+        headers.insert(INCARNATION, incarnation.into());
+        put(headers, RESET_REASON, reason);
     }
     // What untrusted code wrote is for saving, and never a page of ours.
     let name = percent_encode(&asked.name, NON_ALPHANUMERIC);
@@ -269,6 +278,7 @@ fn uploaded(done: Uploaded) -> Response<Body> {
         size: done.bytes,
         sha256: done.sha256,
         etag: done.etag.clone(),
+        reset: done.reset,
     });
     if done.arrival == Some(Arrival::New) {
         *reply.status_mut() = StatusCode::CREATED;

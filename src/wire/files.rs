@@ -225,6 +225,9 @@ pub struct Uploaded {
     /// the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
+    /// Told once after a reset.
+    #[serde(flatten)]
+    pub reset: ResetTold,
 }
 
 /// A change in a directory that is watched.
@@ -251,6 +254,9 @@ pub struct FileChange {
 pub struct RealpathResponse {
     /// The absolute path.
     pub path: String,
+    /// The path's bytes in base64, where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_b64: Option<String>,
 }
 
 /// Asks for what lies below a directory of a stored workspace.

@@ -15,6 +15,7 @@ mod agent;
 mod artifacts;
 mod commands;
 mod contract;
+mod copied_files;
 mod disk;
 mod doctor;
 mod documents;

@@ -1,10 +1,9 @@
 //! Files of any size, sent and taken in as they come, and what is told of their changes.
 
 use std::fs;
-use std::io::{BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -489,78 +488,55 @@ fn a_name_that_is_not_utf_8_is_used_by_its_bytes() {
     assert_eq!((refused.status, code(&refused)), (409, json!("by_sandbox")));
 }
 
-/// Runs `sandboxctl`; returns its status and what it said and printed.
-fn ctl(case: &FileCase, args: &[&str], input: &[u8]) -> (i32, String, Vec<u8>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_sandboxctl"))
-        .env_clear()
-        .env("SANDBOXD_URL", case.daemon.url())
-        .env("SANDBOXD_TOKEN", case.daemon.token())
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It ends without reading where it is refused.
-    match child.stdin.take().unwrap().write_all(input) {
-        Ok(()) | Err(_) => {}
+#[test]
+fn a_session_that_sleeps_is_not_woken_for_its_files() {
+    let case = FileCase::new(&[
+        ("SANDBOXD_MAX_SESSIONS", "1"),
+        ("SANDBOXD_EVICT_IDLE_AFTER", "0"),
+    ]);
+    case.api.sh("s", "echo kept > f");
+    case.api.open_id("t");
+    assert_eq!(case.api.wait_for("s", "hibernated")["state"], "hibernated");
+    let etag = case.get("path=f", &[]).header("etag").unwrap().to_owned();
+    let put = case.put("path=f", &[("if-match", &etag)], b"new");
+    assert_eq!(put.status, 200, "{}", put.text());
+    let (mut watch, _) = case.begin("GET", "/sessions/s/files/watch");
+    assert_eq!(case.put("path=g", &[], b"x").status, 201);
+    let mut told = String::new();
+    while !told.contains("./g\"}") {
+        assert_ne!(watch.read_line(&mut told).unwrap(), 0, "{told}");
     }
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    (output.status.code().unwrap(), said, output.stdout)
+    assert_eq!(case.api.info("s")["phase"], "hibernated");
+    // What only the sandbox sees takes one, and tells that it is another.
+    let woken = case.put("path=/tmp/f", &[], b"x");
+    assert_eq!(woken.status, 200, "{}", woken.text());
+    assert_eq!(woken.json().unwrap()["reset_reason"], "hibernated");
+    assert_eq!(case.api.sh("s", "cat f g"), "newx");
 }
 
 #[test]
-fn sandboxctl_copies_a_file_in_and_out_whole() {
-    let case = FileCase::new(&[("SANDBOXD_MAX_UPLOAD_BYTES", "2000000")]);
-    let here = tempfile::tempdir().unwrap();
-    let path = |name: &str| here.path().join(name).to_str().unwrap().to_owned();
-    let content = bytes(1_500_000);
-    fs::write(path("from"), &content).unwrap();
-    let done = (0, String::new(), Vec::new());
-    assert_eq!(ctl(&case, &["cp", &path("from"), "s:a/f"], b""), done);
-    assert_eq!(fs::read(case.host("a/f")).unwrap(), content);
-    assert_eq!(ctl(&case, &["cp", "s:a/f", &path("")], b""), done);
+fn transfers_beyond_what_a_session_may_have_are_told_to_come_back() {
+    let case = FileCase::new(&[]);
+    let huge = fs::File::create(case.host("huge")).unwrap();
+    huge.set_len(1 << 30).unwrap();
+    let begin = |_| case.begin("GET", "/sessions/s/file?path=huge");
+    let streams: Vec<_> = (0..32).map(begin).collect();
+    let refused = case.get("path=huge", &[]);
     assert_eq!(
-        ctl(&case, &["cp", "s:/workspace/a/f", &path("to")], b""),
-        done
+        (refused.status, code(&refused)),
+        (429, json!("file_ceiling"))
     );
-    for name in ["f", "to"] {
-        assert_eq!(fs::read(path(name)).unwrap(), content);
-    }
-    assert_eq!(ctl(&case, &["cp", "-", "s:in"], &content), done);
-    assert_eq!(ctl(&case, &["cp", "s:in", "-"], b"").2, content);
-
-    let told = ctl(&case, &["-o", "json", "cp", &path("from"), "s:f"], b"").2;
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    assert_eq!(told["sha256"], sha256(&content));
-    fs::write(path("large"), bytes(2_000_001)).unwrap();
-    for (args, status, expected) in [
-        (["cp", "s:nowhere", &path("to")], 3, "No such file: nowhere"),
-        (["cp", &path("large"), "s:in"], 1, "over the 2000000 bytes"),
-        (
-            ["cp", here.path().to_str().unwrap(), "s:in"],
-            1,
-            "is a directory",
-        ),
-        (["cp", "a", "b"], 2, "has to be in a session"),
-        (["cp", "s:a", "s:b"], 2, "has to be in a session"),
-    ] {
-        let (code, said, printed) = ctl(&case, &args, b"");
-        assert_eq!((code, printed), (status, Vec::new()), "{args:?}: {said}");
-        assert!(said.contains(expected), "{args:?}: {said}");
-    }
-    let (code, said, _) = ctl(&case, &["cp", "-", "s:in"], &bytes(2_000_001));
-    assert!(
-        code == 1 && said.contains("over the 2000000 bytes"),
-        "{said}"
-    );
-    assert_eq!(fs::read(case.host("in")).unwrap(), content);
+    assert!(refused.header("retry-after").is_some());
+    let ceiling = &refused.json().unwrap()["ceiling"];
+    assert_eq!(ceiling["scope"], "session:s");
     assert_eq!(
-        fs::read(path("to")).unwrap(),
-        content,
-        "what was there stays"
+        (&ceiling["limit"], &ceiling["used"]),
+        (&json!(32), &json!(32))
     );
-    let names = fs::read_dir(here.path()).unwrap().count();
-    assert_eq!(names, 4, "nothing is left over");
+    assert_eq!(case.api.sh("s", "echo hi"), "hi", "commands have their own");
+    drop(streams);
+    wait("there is room again", SOON, || {
+        let range = ("range", "bytes=0-0");
+        (case.get("path=huge", &[range]).status == 206).then_some(())
+    });
 }

@@ -7,7 +7,7 @@ use super::given::GivenPath;
 use crate::id::RequestId;
 use crate::wire::files::{
     EditResponse, ExistsResponse, FileEntry, GrepResponse, ReadBytesResponse, ReadResponse,
-    ResetTold, WriteResponse,
+    WriteResponse,
 };
 use crate::workspace::search::{Hidden, is_work_directory};
 use crate::workspace::{Expected, Times, Window};
@@ -181,10 +181,7 @@ impl Answer {
     pub(super) fn tell(&mut self, reset: Option<Reset>) -> Option<u64> {
         let reset = reset?;
         let incarnation = Some(reset.incarnation);
-        let told = ResetTold {
-            incarnation,
-            reset_reason: Some(reset.reason),
-        };
+        let told = reset.wire();
         match self {
             Self::Read(answer) => answer.reset = told,
             Self::Bytes(answer) => answer.reset = told,

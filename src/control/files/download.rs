@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::super::errand::Entry;
+use super::super::errand::{Entry, Reset};
 use super::super::{Control, Refusal};
 use super::asked::Op;
 use super::given::GivenPath;
@@ -23,6 +23,7 @@ use super::words;
 use crate::cause::chain;
 use crate::clock::Timestamp;
 use crate::id::{RequestId, SessionId};
+use crate::wire::files::ResetTold;
 use crate::workspace::{ContentDigest, FileError, Opened};
 
 /// Bytes that are read and sent at a time.
@@ -48,6 +49,8 @@ pub struct Download {
     /// Whose log says that it was sent: the session, and the path there.
     log: Option<(SessionId, String)>,
     began: Timestamp,
+    /// The reset that the reply is to tell of.
+    reset: ResetTold,
 }
 
 #[derive(Debug)]
@@ -62,6 +65,11 @@ impl Download {
     /// Returns what is told of the file.
     pub fn facts(&self) -> &FileFacts {
         &self.facts
+    }
+
+    /// Returns the reset that the reply is to tell of.
+    pub fn reset(&self) -> &ResetTold {
+        &self.reset
     }
 }
 
@@ -97,13 +105,14 @@ impl Control {
         let opened = self
             .on_spot(id, &path, deadline, |spot| spot.dir.open_file(&spot.at))
             .await?;
+        let mut reset = None;
         let ((source, facts), held) = match opened {
             Ok((opened, lease)) => {
                 let held = Held::session(seat, self, lease, id);
                 (Source::host(opened), held)
             }
             Err(error) if error.is_for_the_sandbox() => {
-                let bytes = self.fetch_whole(id, &path).await?;
+                let bytes = self.fetch_whole(id, &path, &mut reset).await?;
                 (Source::whole(bytes), Held::seat(seat))
             }
             Err(error) => return Err(unread(&error, path.lossy())),
@@ -114,6 +123,7 @@ impl Control {
             held,
             log: Some((id.clone(), path.lossy().to_owned())),
             began,
+            reset: reset.map(Reset::wire).unwrap_or_default(),
         })
     }
 
@@ -132,6 +142,7 @@ impl Control {
             held: Held::seat(seat),
             log: None,
             began,
+            reset: ResetTold::default(),
         })
     }
 
@@ -152,7 +163,7 @@ impl Control {
                 why: None,
                 began: download.began,
                 request_id,
-                told: None,
+                told: download.reset.incarnation,
                 short_of_processes: false,
             };
             self.write_down(id, entry).await;
@@ -167,10 +178,15 @@ impl Control {
     }
 
     /// Reads a whole file as the sandbox sees it.
-    async fn fetch_whole(&self, id: &SessionId, path: &GivenPath) -> Result<Vec<u8>, Refusal> {
+    async fn fetch_whole(
+        &self,
+        id: &SessionId,
+        path: &GivenPath,
+        reset: &mut Option<Reset>,
+    ) -> Result<Vec<u8>, Refusal> {
         let path = text_of(path)?;
         let trip = self.file_trip(id, Op::ReadBytes { path: path.clone() });
-        let fetched = self.fetch(&trip, &path, &mut None).await?;
+        let fetched = self.fetch(&trip, &path, reset).await?;
         fetched.map_err(|error| match error {
             // Of what the sandbox refuses, its own words are all that is known.
             FileError::Io(error) => {

@@ -224,8 +224,11 @@ impl Ground {
                     Ok(_) | Err(FileError::NotFound | FileError::NotDirectory) => {}
                     Err(error) => return Err(error),
                 }
-                let path = String::from_utf8_lossy(&self.absolute(at)).into_owned();
-                Ok(NativeAnswer::Path(RealpathResponse { path }))
+                let whole = WireName::of(&self.absolute(at));
+                Ok(NativeAnswer::Path(RealpathResponse {
+                    path: whole.text,
+                    path_b64: whole.b64,
+                }))
             }
             Native::Mkdir => {
                 dir.make_dirs(at, Some(dir.meta()?.owner))?;

@@ -9,7 +9,7 @@ use std::fmt;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::errand::Entry;
+use super::super::errand::{Entry, Reset};
 use super::super::{Control, Refusal};
 use super::asked::Op;
 use super::download::text_of;
@@ -20,6 +20,7 @@ use super::refusal::FileRefusal;
 use crate::cause::chain;
 use crate::clock::Timestamp;
 use crate::id::{Nonce, RequestId, SessionId};
+use crate::wire::files::ResetTold;
 use crate::workspace::{Arrival, ContentDigest, Draft, Expected, FileError, Replacing};
 
 /// What an upload asks for.
@@ -46,6 +47,8 @@ pub struct Uploaded {
     pub etag: Option<String>,
     /// Whether something was replaced; `None` where that is not known.
     pub arrival: Option<Arrival>,
+    /// The reset that the reply is to tell of.
+    pub reset: ResetTold,
 }
 
 /// A file on its way in; dropped, it leaves nothing.
@@ -197,21 +200,24 @@ impl Upload {
     pub async fn finish(mut self) -> Result<Uploaded, Refusal> {
         let sink = std::mem::replace(&mut self.sink, Sink::Nowhere);
         let done = self.place(sink).await;
-        let (ok, detail) = match &done {
-            Ok(_) => (true, format!("{} bytes", self.n_bytes)),
-            Err(refusal) => (false, refusal.to_string()),
+        let (ok, detail, told) = match &done {
+            Ok(done) => {
+                let told = done.reset.incarnation;
+                (true, format!("{} bytes", self.n_bytes), told)
+            }
+            Err(refusal) => (false, refusal.to_string(), None),
         };
-        self.note(ok, detail).await;
+        self.note(ok, detail, told).await;
         done
     }
 
     /// Writes down that the rest of it never came.
     pub async fn give_up(mut self, why: &str) {
         self.sink = Sink::Nowhere;
-        self.note(false, why.to_owned()).await;
+        self.note(false, why.to_owned(), None).await;
     }
 
-    async fn note(&self, ok: bool, detail: String) {
+    async fn note(&self, ok: bool, detail: String, told: Option<u64>) {
         let entry = Entry {
             op: "upload",
             target: self.put.path.lossy(),
@@ -220,7 +226,7 @@ impl Upload {
             why: None,
             began: self.began,
             request_id: &self.put.request_id,
-            told: None,
+            told,
             short_of_processes: false,
         };
         self.control.write_down(&self.id, entry).await;
@@ -232,6 +238,7 @@ impl Upload {
             return Err(Refusal::NoSession(self.id.clone()));
         }
         let sha256 = std::mem::take(&mut self.digest).digits();
+        let mut reset = None;
         let (etag, arrival) = match sink {
             Sink::Host(draft) => {
                 let work = tokio::task::spawn_blocking(move || draft.into_inner().place());
@@ -242,7 +249,7 @@ impl Upload {
                 (Some(placed.meta.etag()), Some(placed.arrival))
             }
             Sink::Memory(bytes, _) => {
-                self.hand_over(&bytes).await?;
+                self.hand_over(&bytes, &mut reset).await?;
                 (None, None)
             }
             Sink::Nowhere => return Err(Refusal::ShuttingDown),
@@ -254,19 +261,19 @@ impl Upload {
             sha256,
             etag,
             arrival,
+            reset: reset.map(Reset::wire).unwrap_or_default(),
         })
     }
 
     /// Has the sandbox write what was gathered.
-    async fn hand_over(&self, bytes: &[u8]) -> Result<(), Refusal> {
+    async fn hand_over(&self, bytes: &[u8], reset: &mut Option<Reset>) -> Result<(), Refusal> {
         let path = text_of(&self.put.path)?;
         let op = Op::Write {
             path: path.clone(),
             bytes: Vec::new(),
         };
         let trip = self.control.file_trip(&self.id, op);
-        let mut told = None;
-        let wait = self.control.put(&trip, &path, bytes, &mut told);
+        let wait = self.control.put(&trip, &path, bytes, reset);
         let put = timeout_at(trip.deadline, Box::pin(wait)).await;
         let put = put.map_err(|_| trip.late())??;
         put.map_err(|error| match error {

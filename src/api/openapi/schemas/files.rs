@@ -121,7 +121,11 @@ pub(super) const SCHEMAS: &[Schema] = &[
         &[("path", Of::Text), ("reason", Of::Text)],
         &[],
     ),
-    ("RealpathResponse", &[("path", Of::Text)], &[]),
+    (
+        "RealpathResponse",
+        &[("path", Of::Text)],
+        &[("path_b64", Of::Text)],
+    ),
     (
         "TreeRequest",
         &[],
@@ -172,7 +176,7 @@ pub(super) const SCHEMAS: &[Schema] = &[
             ("size", Of::Integer),
             ("sha256", Of::Text),
         ],
-        &[("etag", Of::Text)],
+        TAG_AND_RESET,
     ),
     (
         "FileChange",
