@@ -247,29 +247,33 @@ async fn collect(
     upload: &mut Upload,
     share: &mut Share,
 ) -> Result<(), Failure> {
-    loop {
-        let piece = timeout(PIECE_TIME_MAX, gather(pieces)).await;
-        let piece = piece.map_err(|_| Failure::SlowBody)??;
-        if piece.is_empty() {
-            return Ok(());
-        }
-        upload.append(piece.into()).await?;
+    let mut piece = gather(pieces).await?;
+    while !piece.is_empty() {
+        // The next piece is waited for while this one is written.
+        let writing = async { upload.append(piece.into()).await.map_err(Failure::from) };
+        let ((), next) = tokio::try_join!(writing, gather(pieces))?;
         share.grow_to(upload.held_bytes())?;
+        piece = next;
     }
+    Ok(())
 }
 
 /// Waits for some of a body; for nothing at its end.
 async fn gather(pieces: &mut Streamed) -> Result<Vec<u8>, Failure> {
-    let mut gathered = Vec::new();
-    while gathered.len() < PIECE_BYTES_MAX
-        && let Some(piece) = pieces.next().await?
-    {
-        if gathered.is_empty() {
-            gathered.reserve(PIECE_BYTES_MAX + piece.len());
+    let gathering = async {
+        let mut gathered = Vec::new();
+        while gathered.len() < PIECE_BYTES_MAX
+            && let Some(piece) = pieces.next().await?
+        {
+            if gathered.is_empty() {
+                gathered.reserve(PIECE_BYTES_MAX + piece.len());
+            }
+            gathered.extend_from_slice(&piece);
         }
-        gathered.extend_from_slice(&piece);
-    }
-    Ok(gathered)
+        Ok(gathered)
+    };
+    let gathered = timeout(PIECE_TIME_MAX, gathering).await;
+    gathered.unwrap_or(Err(Failure::SlowBody))
 }
 
 fn uploaded(done: Uploaded) -> Response<Body> {

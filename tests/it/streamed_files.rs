@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::disk::SmallDisk;
 use crate::support::api::{at_once, wait};
+use crate::support::daemon::Ending;
 use crate::support::file_case::{FileCase, bytes, code, sha256};
 use crate::support::http::read_response;
 use crate::support::weight::Weight;
@@ -162,7 +163,7 @@ fn an_upload_is_there_whole_or_not_at_all_and_only_where_it_is_expected() {
 
 #[test]
 fn an_upload_that_breaks_off_leaves_the_old_content_and_nothing_else() {
-    let case = FileCase::new(&[]);
+    let mut case = FileCase::new(&[]);
     fs::write(case.host("f"), "old").unwrap();
     for framing in ["content-length: 1000000", "transfer-encoding: chunked"] {
         let (name, value) = framing.split_once(": ").unwrap();
@@ -180,6 +181,14 @@ fn an_upload_that_breaks_off_leaves_the_old_content_and_nothing_else() {
         (oks.len() == 2).then_some(oks)
     });
     assert_eq!(told, [json!(false), json!(false)]);
+    assert_eq!(fs::read(case.host("f")).unwrap(), b"old");
+    assert_eq!(case.api.sh("s", "ls -A"), "f");
+
+    let request = FileCase::request("PUT", "path=f", &[("content-length", "9000000")]);
+    let mut stream = case.api.http().begin(&request).unwrap();
+    // What is sent and taken is being written by now.
+    stream.write_all(&bytes(8_000_000)).unwrap();
+    case.daemon.restart(Ending::Kill);
     assert_eq!(fs::read(case.host("f")).unwrap(), b"old");
     assert_eq!(case.api.sh("s", "ls -A"), "f");
 }
