@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times commands beside the engine's own exec, and beside other services if their addresses are given.
 
-Every round takes each side once, so that what disturbs one disturbs all. Then each side is driven by
+Every round takes each side once, so that what disturbs one disturbs all, with a rest before each: the
+engine goes on working for a while after its answer. Then each side is driven by
 wrk with 32 connections. A line NAME=KIND@URL adds a service: KIND is `exec` or `run`, after the route
 that it has; its token is the same.
 
@@ -14,11 +15,13 @@ import re
 import statistics
 import subprocess
 import tempfile
+import time
 import uuid
 
 import bench
 
 CONNECTIONS = 32
+REST_SECS = 0.05
 EXEC = {"command": "true"}
 LUA = """
 local n = 0
@@ -139,6 +142,7 @@ def main():
             side.command()
         for _ in range(options.n):
             for side in sides:
+                time.sleep(REST_SECS)
                 rows[side.name].append(bench.timed_ms(side.command)[0])
         bench.print_table(rows, engine.name)
         for name, samples in rows.items():

@@ -43,23 +43,23 @@ class Stream:
 
 def raw_seconds(options, service, session):
     runs = f"/sessions/{session}/runs"
-    body = {"argv": ["head", "-c", str(options.bytes), "/dev/zero"], "overflow": "wait"}
+    body = {"argv": ["dd", "if=/dev/zero", "bs=64k", f"count={options.bytes >> 16}"], "overflow": "wait"}
     started = time.perf_counter()
     run = service.call("POST", runs, body)["run_id"]
     path = f"{runs}/{run}/output?follow=true&stream=stdout&offset=0"
     size = Stream(options.url, options.token, path, "application/octet-stream").size()
     took = time.perf_counter() - started
-    if size != options.bytes:
+    if size != options.bytes >> 16 << 16:
         raise RuntimeError(f"{size} bytes arrived of {options.bytes}")
     return took
 
 
 def engine_seconds(options, engine, container):
-    body = {"Cmd": ["head", "-c", str(options.bytes), "/dev/zero"], "AttachStdout": True, "AttachStderr": True}
+    body = {"Cmd": ["dd", "if=/dev/zero", "bs=64k", f"count={options.bytes >> 16}"], "AttachStdout": True, "AttachStderr": True}
     started = time.perf_counter()
     made = engine.call("POST", f"/containers/{container}/exec", body)
     size, _, _ = engine.stream(f"/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
-    if size < options.bytes:
+    if size < options.bytes >> 16 << 16:
         raise RuntimeError(f"{size} bytes arrived of {options.bytes}")
     return time.perf_counter() - started
 

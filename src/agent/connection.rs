@@ -15,7 +15,7 @@ use super::protocol::message::{
     AgentHello, Bounds, DaemonHello, Fetch, Reply, Request, Run, Size, Start, Why,
 };
 use super::protocol::output::Output;
-use super::stream::{self, READ_BYTES_MAX, Shared};
+use super::stream::{self, Shared};
 use crate::id::{RunId, SessionId};
 
 /// How long the two sides may take to introduce themselves.
@@ -287,14 +287,13 @@ async fn introduce(
     to.write_all(&bytes).await.map_err(NoAgent::Io)?;
     to.flush().await.map_err(NoAgent::Io)?;
     let mut decoder = Decoder::default();
-    let mut piece = vec![0; READ_BYTES_MAX];
     let first = loop {
         if let Some(frame) = decoder.next().map_err(bad)? {
             break frame;
         }
-        match from.read(&mut piece).await.map_err(NoAgent::Io)? {
-            0 => return Err(NoAgent::Closed),
-            length => decoder.push(piece.get(..length).unwrap_or_default()),
+        let read = from.read_buf(decoder.room()).await;
+        if read.map_err(NoAgent::Io)? == 0 {
+            return Err(NoAgent::Closed);
         }
     };
     let Frame::Message(json) = first else {

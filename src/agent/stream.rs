@@ -18,8 +18,8 @@ use crate::id::SessionId;
 
 /// Bytes that wait to be written; who has more to say waits.
 const OUTBOX_BYTES_MAX: usize = 2 * (FRAME_BYTES_MAX + HEAD_BYTES);
-/// Bytes that one read takes.
-pub(super) const READ_BYTES_MAX: usize = 128 << 10;
+/// Bytes of memory that the outbox keeps for what is said next.
+const SPARE_BYTES_MAX: usize = 128 << 10;
 /// How long the other side may take nothing of what is written to it.
 const DEAF_MAX: Duration = Duration::from_secs(20);
 
@@ -198,7 +198,7 @@ impl Drop for Asked<'_> {
 /// Appends the frame of a request to what is to be sent.
 pub(super) fn put(request: &Request, out: &mut Vec<u8>) -> Result<(), BadFrame> {
     let json = serde_json::to_vec(request).map_err(|_| BadFrame::Payload)?;
-    Frame::Message(json).put(out)
+    Frame::Message(json.into()).put(out)
 }
 
 /// Reads a message of the agent.
@@ -223,14 +223,13 @@ async fn answers(
     from: &mut (impl AsyncRead + Unpin),
     mut decoder: Decoder,
 ) -> Result<String, Fault> {
-    let mut piece = vec![0; READ_BYTES_MAX];
     loop {
         while let Some(frame) = decoder.next().map_err(Fault::Frame)? {
             take(shared, frame)?;
         }
-        match from.read(&mut piece).await {
+        match from.read_buf(decoder.room()).await {
             Ok(0) => return Ok("it was closed".to_owned()),
-            Ok(length) => decoder.push(piece.get(..length).unwrap_or_default()),
+            Ok(_) => {}
             Err(error) => return Ok(error.to_string()),
         }
     }
@@ -243,7 +242,7 @@ fn take(shared: &Shared, frame: Frame) -> Result<(), Fault> {
             shared.state().asks.reply(reply)
         }
         Frame::Output(packed) => {
-            let output = Output::unpack(&packed).map_err(Fault::Frame)?;
+            let output = Output::unpack(packed).map_err(Fault::Frame)?;
             shared.state().asks.output(output)
         }
         Frame::Input(_) => Err(Fault::Input),
@@ -280,7 +279,7 @@ async fn requests(shared: &Shared, to: &mut (impl AsyncWrite + Unpin)) -> Result
             Ok(Err(error)) => return Ok(error.to_string()),
             Err(_) => return Err(Fault::Deaf),
         }
-        if READ_BYTES_MAX < bytes.capacity() {
+        if SPARE_BYTES_MAX < bytes.capacity() {
             bytes = Vec::new();
         }
         bytes.clear();

@@ -109,7 +109,7 @@ pub(crate) fn record(seq: u64, offset: u64, bytes: &[u8]) -> Record {
         seq,
         stream: Stream::Out,
         offset,
-        bytes: bytes.to_vec(),
+        bytes: bytes.to_vec().into(),
     }
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn packed(frame: &Frame) -> Vec<u8> {
 }
 
 pub(crate) fn replied(reply: &Reply) -> Vec<u8> {
-    packed(&Frame::Message(serde_json::to_vec(reply).unwrap()))
+    packed(&Frame::Message(serde_json::to_vec(reply).unwrap().into()))
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
@@ -189,6 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
     }
 
     pub(crate) async fn output(&mut self, output: &Output) {
-        self.say(&packed(&Frame::Output(output.pack()))).await;
+        self.say(&packed(&Frame::Output(output.pack().into())))
+            .await;
     }
 }

@@ -15,6 +15,7 @@ use tower::Service as _;
 use tracing::{Instrument as _, Span, debug, debug_span, error, field, info, info_span, warn};
 
 use crate::api::error::Failure;
+use crate::api::metrics::{Place, Traffic};
 use crate::api::room::BodyRoom;
 use crate::api::routes::{self, Noise, Route, Target};
 use crate::control::Control;
@@ -29,6 +30,7 @@ pub(super) struct Edge {
     table: &'static [Route],
     router: Router,
     room: BodyRoom,
+    traffic: Traffic,
 }
 
 impl Edge {
@@ -38,6 +40,7 @@ impl Edge {
             table,
             router: routes::router(table, control),
             room,
+            traffic: Traffic::default(),
         }
     }
 
@@ -51,11 +54,13 @@ impl Edge {
             Target::OtherMethod(_) | Target::Slashed | Target::Nowhere => Noise::Line,
         };
         let span = span(&request, &target, &request_id);
+        let place = Place::of(&target);
         let mut reply = self
             .lead(request, target, &request_id)
             .instrument(span.clone())
             .await;
         let failure = reply.extensions_mut().remove::<Failure>();
+        self.traffic.count(place, reply.status(), started);
         span.in_scope(|| log(noise, reply.status(), failure.as_ref(), started));
         if let Some(failure) = failure {
             reply = failure.reply(&request_id);
@@ -83,6 +88,7 @@ impl Edge {
         request.extensions_mut().insert(captures);
         request.extensions_mut().insert(request_id.clone());
         request.extensions_mut().insert(self.room.clone());
+        request.extensions_mut().insert(self.traffic.clone());
         let mut router = self.router.clone();
         let handled = AssertUnwindSafe(router.call(request)).catch_unwind().await;
         match handled {

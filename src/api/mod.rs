@@ -16,6 +16,7 @@ mod files;
 mod handover;
 mod holds;
 mod json;
+mod metrics;
 mod native;
 mod openapi;
 mod output;

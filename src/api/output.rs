@@ -13,7 +13,7 @@ use axum::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, X_CONTE
 use axum::http::{HeaderMap, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use futures_util::stream::try_unfold;
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
@@ -32,8 +32,10 @@ use crate::wire::runs::{Chunk, Gap, OutputLine, Run};
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long the head of the reply waits for what may still be refused with a status.
 const HEAD_WAIT_MAX: Duration = Duration::from_millis(250);
-/// Bytes that are written at once, but for the record that goes beyond them.
+/// Bytes that are gathered to be written at once, but for the record that goes beyond them.
 const WRITE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a record from which on it is written by itself, where bytes are: without a copy.
+const ALONE_BYTES: usize = 8 << 10;
 
 /// How output is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,10 +271,16 @@ impl<P: Pieces> Writing<P> {
             && let Some(item) = self.waiting.pop_front()
         {
             match (item, self.reader.encoding) {
-                (Item::Record(record), Encoding::Bytes) if out.is_empty() => out = record.bytes,
+                (Item::Record(record), Encoding::Bytes) if ALONE_BYTES <= record.bytes.len() => {
+                    if out.is_empty() {
+                        return record.bytes;
+                    }
+                    self.waiting.push_front(Item::Record(record));
+                    break;
+                }
                 (Item::Record(record), Encoding::Bytes) => out.extend_from_slice(&record.bytes),
-                (Item::Record(record), Encoding::Lines) => write_line(&mut out, &line(record)),
-                (Item::Record(record), Encoding::Events) => write_event(&mut out, &line(record)),
+                (Item::Record(record), Encoding::Lines) => write_line(&mut out, &line(&record)),
+                (Item::Record(record), Encoding::Events) => write_event(&mut out, &line(&record)),
                 (Item::Line(line), Encoding::Events) => write_event(&mut out, &line),
                 (Item::Line(line), Encoding::Lines | Encoding::Bytes) => {
                     write_line(&mut out, &line);
@@ -301,7 +309,7 @@ impl ByteRange {
         if record.bytes.len() <= known {
             return Ok(None);
         }
-        record.bytes.drain(..known);
+        record.bytes.advance(known);
         self.next += u64::try_from(record.bytes.len()).unwrap_or(u64::MAX);
         Ok(Some(record))
     }
@@ -341,14 +349,14 @@ impl ByteRange {
 }
 
 /// Makes a line of a record.
-fn line(record: Record) -> OutputLine {
+fn line(record: &Record) -> OutputLine {
     let stream = match record.stream {
         Stream::Out => "stdout",
         Stream::Err => "stderr",
     };
-    let (data, b64) = match String::from_utf8(record.bytes) {
-        Ok(text) => (Some(text), None),
-        Err(other) => (None, Some(STANDARD.encode(other.as_bytes()))),
+    let (data, b64) = match std::str::from_utf8(&record.bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(STANDARD.encode(&record.bytes))),
     };
     OutputLine::Output(Chunk {
         seq: record.seq,

@@ -6,8 +6,8 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    files, holds, native, paths, runs, service, sessions, socket, streamed, tickets, ttys, watch,
-    workspaces,
+    files, holds, metrics, native, paths, runs, service, sessions, socket, streamed, tickets, ttys,
+    watch, workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -50,6 +50,13 @@ pub(super) static TABLE: &[Route] = &[
         |verb| on(verb, service::policy),
     )
     .answers("ServicePolicy"),
+    Route::new(
+        Verb::Get,
+        "/metrics",
+        "Counts sessions, operations and requests, in the text format of Prometheus",
+        |verb| on(verb, metrics::metrics),
+    )
+    .quiet(),
     Route::new(
         Verb::Get,
         "/doctor",

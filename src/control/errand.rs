@@ -227,6 +227,8 @@ impl Control {
     pub(super) async fn write_down(&self, id: &SessionId, entry: Entry<'_>) {
         let now = self.0.books.clock.now();
         let took = now.since(entry.began).as_micros();
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        self.0.metrics.count(&entry, took);
         let mut facts = BTreeMap::new();
         if let Some(why) = entry.why {
             facts.insert("reason".to_owned(), why.to_owned());
@@ -244,7 +246,7 @@ impl Control {
             target: shortened(entry.target),
             ok: entry.ok,
             detail: entry.detail,
-            duration_us: u64::try_from(took).unwrap_or(u64::MAX),
+            duration_us: took,
             request_id: Some(entry.request_id.to_string()),
             facts,
         };

@@ -14,6 +14,7 @@ mod exec;
 pub mod files;
 mod holds;
 mod live;
+pub mod metrics;
 mod open;
 pub mod refusal;
 pub mod request;
@@ -78,6 +79,7 @@ struct Inner {
     tasks: TaskTracker,
     runs: runs::Runs,
     files: files::Files,
+    metrics: metrics::Metrics,
 }
 
 /// What makes somebody a caller.
@@ -132,6 +134,7 @@ impl Control {
             tasks: TaskTracker::new(),
             runs: runs::Runs::default(),
             files: files::Files::default(),
+            metrics: metrics::Metrics::default(),
         }))
     }
 

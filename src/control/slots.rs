@@ -61,6 +61,11 @@ impl Slots {
         Ok(self.place(&mut taken, id))
     }
 
+    /// Returns how many commands have a place.
+    pub(super) fn count(&self) -> usize {
+        self.taken().all
+    }
+
     fn place(&self, taken: &mut Taken, id: &SessionId) -> Slot {
         taken.all += 1;
         *taken.sessions.entry(id.clone()).or_insert(0) += 1;

@@ -23,6 +23,8 @@ const POLL: Duration = Duration::from_millis(50);
 const KILL_POLL: Duration = Duration::from_millis(10);
 /// The longest rest between two looks at a container that may have ended.
 const VANISHED_POLL_MAX: Duration = Duration::from_secs(1);
+/// How often a look that failed is taken again before something is signalled.
+const LOOKS_MAX: usize = 10;
 /// How often what is left is killed: what forks during one kill is met by the next.
 const KILLS_MAX: usize = 20;
 
@@ -42,19 +44,38 @@ struct Process {
     carries_cookie: bool,
 }
 
+/// Why the processes of a container are not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blind {
+    /// There is none here, or they may not be looked at: the container has ended, or its
+    /// processes are another's.
+    None,
+    /// This look failed; the next one may not.
+    Failed,
+}
+
 /// Why nothing can be said of a process.
 enum Hidden {
     /// It has ended, or is none of the container's.
     Gone,
-    /// It may be there: it cannot be looked at, for want of a right or of descriptors.
+    /// It may be there, but not be looked at.
+    Barred,
+    /// It may be there: it could not be looked at, for want of descriptors, say.
     Unseen,
 }
 
 /// Ends every process of a run, and what shares a group with one: asks, waits, kills.
 pub(super) async fn sweep(container: &str, run: &RunId) -> Reach {
     let signal = async |signal| look_at_run(container, run, signal).await;
-    let Some(mut left) = signal(Some(Signal::TERM)).await else {
-        return Reach::Unseen;
+    let mut looks = 1;
+    let mut left = loop {
+        match signal(Some(Signal::TERM)).await {
+            Ok(left) => break left,
+            // Nobody comes back to it later: one look that fails must not let a run go on.
+            Err(Blind::Failed) if looks < LOOKS_MAX => sleep(POLL).await,
+            Err(Blind::Failed | Blind::None) => return Reach::Unseen,
+        }
+        looks += 1;
     };
     // A look that fails says nothing of what is left: the next one may not fail.
     let end = Instant::now() + GRACE;
@@ -72,10 +93,10 @@ pub(super) async fn sweep(container: &str, run: &RunId) -> Reach {
 pub(super) async fn kill_left(container: &str, run: &RunId) -> Reach {
     for _ in 0..KILLS_MAX {
         match look_at_run(container, run, Some(Signal::KILL)).await {
-            Some(0) => return Reach::Seen,
+            Ok(0) => return Reach::Seen,
             // Killing takes the kernel a moment.
-            Some(_) => sleep(KILL_POLL).await,
-            None => sleep(POLL).await,
+            Ok(_) => sleep(KILL_POLL).await,
+            Err(Blind::Failed | Blind::None) => sleep(POLL).await,
         }
     }
     Reach::Unseen
@@ -110,7 +131,10 @@ fn is_empty(container: &str) -> Option<bool> {
             Err(error) => Err(hidden(&error)),
         };
         match (read("cgroup"), read("stat")) {
-            (Err(Hidden::Unseen), _) | (_, Err(Hidden::Unseen)) => return None,
+            (Err(Hidden::Unseen | Hidden::Barred), _)
+            | (_, Err(Hidden::Unseen | Hidden::Barred)) => {
+                return None;
+            }
             (Err(Hidden::Gone), _) | (_, Err(Hidden::Gone)) => {}
             (Ok(groups), Ok(stat)) => {
                 if groups.contains(container) && living_group(&stat).is_some() {
@@ -122,9 +146,8 @@ fn is_empty(container: &str) -> Option<bool> {
     Some(true)
 }
 
-/// Signals the processes of a run, if a signal is given, and counts them; `None` where
-/// the container's processes cannot be seen.
-async fn look_at_run(container: &str, run: &RunId, signal: Option<Signal>) -> Option<usize> {
+/// Signals the processes of a run, if a signal is given, and counts them.
+async fn look_at_run(container: &str, run: &RunId, signal: Option<Signal>) -> Result<usize, Blind> {
     let (container, cookie) = (container.to_owned(), format!("{COOKIE}={run}"));
     let act = move || signal_run(&container, &cookie, signal);
     match tokio::task::spawn_blocking(act).await {
@@ -134,7 +157,7 @@ async fn look_at_run(container: &str, run: &RunId, signal: Option<Signal>) -> Op
 }
 
 /// Does so; blocks for a look at every process of the host.
-fn signal_run(container: &str, cookie: &str, signal: Option<Signal>) -> Option<usize> {
+fn signal_run(container: &str, cookie: &str, signal: Option<Signal>) -> Result<usize, Blind> {
     let processes = processes(container, cookie)?;
     let groups: BTreeSet<i32> = processes
         .iter()
@@ -151,7 +174,7 @@ fn signal_run(container: &str, cookie: &str, signal: Option<Signal>) -> Option<u
             send(process, container, cookie, signal);
         }
     }
-    Some(count)
+    Ok(count)
 }
 
 /// Signals a process if it is still the one that was seen; the next look tells.
@@ -174,11 +197,11 @@ fn send(process: &Process, container: &str, cookie: &str, signal: Signal) {
     }
 }
 
-/// Lists the living processes of a container; `None` where not all can be seen.
-fn processes(container: &str, cookie: &str) -> Option<Vec<Process>> {
+/// Lists the living processes of a container, of which there is at least one.
+fn processes(container: &str, cookie: &str) -> Result<Vec<Process>, Blind> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").ok()? {
-        let name = entry.ok()?.file_name();
+    for entry in fs::read_dir("/proc").map_err(|_| Blind::Failed)? {
+        let name = entry.map_err(|_| Blind::Failed)?.file_name();
         let pid = name.to_str().and_then(|name| name.parse().ok());
         let Some(pid) = pid.and_then(Pid::from_raw) else {
             continue;
@@ -186,10 +209,14 @@ fn processes(container: &str, cookie: &str) -> Option<Vec<Process>> {
         match look(pid, container, cookie) {
             Ok(process) => found.push(process),
             Err(Hidden::Gone) => {}
-            Err(Hidden::Unseen) => return None,
+            Err(Hidden::Barred) => return Err(Blind::None),
+            Err(Hidden::Unseen) => return Err(Blind::Failed),
         }
     }
-    (!found.is_empty()).then_some(found)
+    if found.is_empty() {
+        return Err(Blind::None);
+    }
+    Ok(found)
 }
 
 /// Looks at a process of a container.
@@ -215,10 +242,10 @@ fn look(pid: Pid, container: &str, cookie: &str) -> Result<Process, Hidden> {
 fn hidden(error: &std::io::Error) -> Hidden {
     let has_ended =
         error.kind() == ErrorKind::NotFound || Errno::from_io_error(error) == Some(Errno::SRCH);
-    if has_ended {
-        Hidden::Gone
-    } else {
-        Hidden::Unseen
+    match error.kind() {
+        _ if has_ended => Hidden::Gone,
+        ErrorKind::PermissionDenied => Hidden::Barred,
+        _ => Hidden::Unseen,
     }
 }
 
@@ -245,6 +272,9 @@ mod tests {
 
     #[test]
     fn a_container_that_is_not_there_is_not_seen() {
-        assert!(processes("no-such-container", "A=b").is_none());
+        assert!(matches!(
+            processes("no-such-container", "A=b"),
+            Err(Blind::None)
+        ));
     }
 }

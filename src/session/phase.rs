@@ -40,6 +40,17 @@ pub fn phase(record: &Record, status: &Status) -> Phase {
 }
 
 impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Opening,
+        Self::Running,
+        Self::Waking,
+        Self::Hibernating,
+        Self::Hibernated,
+        Self::Failed,
+        Self::Lost,
+    ];
+
     /// Returns the word on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -380,6 +380,11 @@ async fn events_of_labelled_containers_arrive_in_their_order() {
 async fn the_control_groups_say_what_the_engine_says() {
     let container = Container::started().await;
     let cgroups = Cgroups::default();
+    // A container has started before its first process has started the next.
+    let has_both = || cgroups.sample(&container.id).unwrap().pids == Some(2);
+    while !has_both() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let stats = container
         .engine
         .stats(&container.id)

@@ -26,6 +26,7 @@ mod engine_faults;
 mod engine_version;
 mod fake_engine;
 mod fake_engine_faults;
+mod file_attacks;
 mod host_disasters;
 mod kill_matrix;
 mod kill_steps;

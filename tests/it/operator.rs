@@ -42,6 +42,54 @@ fn run(mut command: Command) -> (String, String, i32) {
     (text(output.stdout), text(output.stderr), status)
 }
 
+#[test]
+fn a_monitoring_system_is_told_how_the_service_is_and_what_was_done() {
+    let (daemon, api) = start(&[WORKSPACES, ("SANDBOXD_MAX_SESSIONS", "3")]);
+    let token = api.open_id("s");
+    api.open_id("t");
+    api.exec("s", "true");
+    api.exec("s", "false");
+    api.exec_with("s", &json!({"command": "sleep 9", "timeout_seconds": 1}));
+    api.close("t", "");
+    let nobody = daemon.http().with_token(None).get("/metrics").unwrap();
+    assert_eq!(nobody.status, 401);
+    let session = daemon
+        .http()
+        .with_token(Some(&token))
+        .get("/metrics")
+        .unwrap();
+    assert_eq!(session.status, 401, "it is about all sessions");
+    let told = daemon.http().get("/metrics").unwrap();
+    let kind = told.header("content-type").unwrap();
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+    let told = told.text();
+    for line in [
+        r#"sandboxd_sessions{of="running"} 1"#,
+        r#"sandboxd_sessions{of="hibernated"} 0"#,
+        r#"sandboxd_sandboxes{of="agent"} 1"#,
+        r#"sandboxd_sandboxes{of="docker"} 0"#,
+        r#"sandboxd_sessions_max{of="resident"} 3"#,
+        "sandboxd_resident 1",
+        "sandboxd_commands_running 0",
+        r#"sandboxd_operations_total{op="exec",result="ok"} 1"#,
+        r#"sandboxd_operations_total{op="exec",result="failed"} 1"#,
+        r#"sandboxd_operations_total{op="exec",result="timeout"} 1"#,
+        r#"sandboxd_operation_seconds_count{op="exec"} 3"#,
+        r#"sandboxd_http_requests_total{method="POST",route="/sessions",status="200"} 2"#,
+        r#"sandboxd_http_requests_total{method="GET",route="/metrics",status="401"} 2"#,
+        "sandboxd_docker_up 1",
+        "sandboxd_store_up 1",
+        r#"sandboxd_held{of="engine_changed"} 0"#,
+        "# EOF",
+    ] {
+        assert!(
+            told.lines().any(|one| one == line),
+            "{line} is not in\n{told}"
+        );
+    }
+    assert!(!told.contains("\"s\""), "no session is named");
+}
+
 /// Runs `sandboxctl` with each of these lines; returns what came of it as a transcript,
 /// with times and random parts made plain.
 fn transcript(daemon: &Daemon, lines: &[&[&str]]) -> String {

@@ -3,6 +3,10 @@
 //! ```text
 //! length: u32 LE (of what follows) | kind: u8 | payload
 //! ```
+//!
+//! What arrives is never copied: a frame is a part of the memory that it was read into.
+
+use bytes::{Buf as _, Bytes, BytesMut};
 
 /// Bytes of the largest payload with its kind.
 ///
@@ -16,11 +20,11 @@ pub const HEAD_BYTES: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// JSON of a [`super::message::Request`] or a [`super::message::Reply`].
-    Message(Vec<u8>),
+    Message(Bytes),
     /// Bytes for a run's standard input.
     Input(Input),
     /// An answer of bytes: a [`super::output::Output`], still packed.
-    Output(Vec<u8>),
+    Output(Bytes),
 }
 
 /// Bytes for a run's standard input, from the daemon.
@@ -72,11 +76,19 @@ impl std::fmt::Display for BadFrame {
 
 impl std::error::Error for BadFrame {}
 
+/// Bytes of memory in which a quiet stream waits.
+const QUIET_BYTES: usize = 8 << 10;
+/// Bytes that one read takes while frames are large.
+const BUSY_BYTES: usize = 256 << 10;
+/// Bytes of a frame from which on it has memory of its own, which goes with it.
+const LARGE_BYTES: usize = 16 << 10;
+
 /// Cuts bytes into frames, however they arrive.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    bytes: Vec<u8>,
-    read: usize,
+    bytes: BytesMut,
+    /// Bytes of the frame before, which tells how much comes at once.
+    last: usize,
 }
 
 impl Decoder {
@@ -84,22 +96,29 @@ impl Decoder {
     ///
     /// No more than what one read gave: what is kept is bounded by a frame and that.
     pub fn push(&mut self, piece: &[u8]) {
-        if self.read == self.bytes.len() {
-            self.bytes.clear();
-            self.read = 0;
-        } else if piece.len() < self.read {
-            self.bytes.drain(..self.read);
-            self.read = 0;
-        }
         self.bytes.reserve(piece.len().max(self.missing()));
         self.bytes.extend_from_slice(piece);
+    }
+
+    /// Returns where the next read puts what it takes: behind what is there, with room for
+    /// the whole frame that has begun.
+    pub fn room(&mut self) -> &mut BytesMut {
+        let usual = match self.last {
+            LARGE_BYTES.. => BUSY_BYTES,
+            _ => QUIET_BYTES,
+        };
+        let missing = self.missing();
+        // What is left of a larger read does for the next, and costs no memory.
+        if self.bytes.capacity() - self.bytes.len() < missing.max(HEAD_BYTES + 1) {
+            self.bytes.reserve(missing.max(usual));
+        }
+        &mut self.bytes
     }
 
     /// Bytes that are missing of the frame that has begun, as far as its head is there;
     /// a large one is then not copied each time that it grows.
     fn missing(&self) -> usize {
-        let rest = self.bytes.get(self.read..).unwrap_or_default();
-        let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else {
+        let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD_BYTES>() else {
             return 0;
         };
         let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
@@ -112,8 +131,7 @@ impl Decoder {
 
     /// Returns the next whole frame, if it is there.
     pub fn next(&mut self) -> Result<Option<Frame>, BadFrame> {
-        let rest = self.bytes.get(self.read..).unwrap_or_default();
-        let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else {
+        let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
         let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
@@ -123,23 +141,30 @@ impl Decoder {
         let Some(body) = rest.get(..length) else {
             return Ok(None);
         };
-        let frame = parse(body)?;
-        self.read += HEAD_BYTES + length;
-        if self.read == self.bytes.len() && FRAME_BYTES_MAX / 8 < self.bytes.capacity() {
-            // A large frame is rare: its memory is not kept for the next.
-            *self = Self::default();
+        let (kind, payload) = body.split_first().ok_or(BadFrame::Length(0))?;
+        // What cannot be parsed stays where it is, so that the error does too.
+        match *kind {
+            INPUT => {
+                let input = input(payload).ok_or(BadFrame::Payload)?;
+                self.take(length);
+                Ok(Some(Frame::Input(input)))
+            }
+            MESSAGE => Ok(Some(Frame::Message(self.take(length)))),
+            OUTPUT => Ok(Some(Frame::Output(self.take(length)))),
+            kind => Err(BadFrame::Kind(kind)),
         }
-        Ok(Some(frame))
     }
-}
 
-fn parse(body: &[u8]) -> Result<Frame, BadFrame> {
-    let (kind, payload) = body.split_first().ok_or(BadFrame::Length(0))?;
-    match *kind {
-        MESSAGE => Ok(Frame::Message(payload.to_vec())),
-        INPUT => input(payload).map(Frame::Input).ok_or(BadFrame::Payload),
-        OUTPUT => Ok(Frame::Output(payload.to_vec())),
-        kind => Err(BadFrame::Kind(kind)),
+    /// Takes the frame that is there, and returns its payload.
+    fn take(&mut self, length: usize) -> Bytes {
+        self.bytes.advance(HEAD_BYTES + 1);
+        let payload = self.bytes.split_to(length - 1).freeze();
+        self.last = length;
+        if self.bytes.is_empty() && LARGE_BYTES <= length {
+            // The memory goes with the frame, and is not kept for those that are small.
+            self.bytes = BytesMut::new();
+        }
+        payload
     }
 }
 

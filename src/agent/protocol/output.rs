@@ -6,6 +6,8 @@
 //! record: seq: u64 LE | stream: u8 | offset: u64 LE | length: u32 LE | bytes
 //! ```
 
+use bytes::{Buf as _, Bytes};
+
 use super::frame::{BadFrame, FRAME_BYTES_MAX, HEAD_BYTES, OUTPUT, seal};
 
 /// Flag of a payload that begins with a gap.
@@ -36,8 +38,8 @@ pub struct Record {
     pub stream: Stream,
     /// Bytes of that stream before this record.
     pub offset: u64,
-    /// What was written.
-    pub bytes: Vec<u8>,
+    /// What was written; a part of the frame that it came in.
+    pub bytes: Bytes,
 }
 
 /// Answers a `Fetch`.
@@ -176,26 +178,22 @@ impl Output {
     }
 
     /// Unpacks the payload of a frame.
-    pub fn unpack(payload: &[u8]) -> Result<Self, BadFrame> {
-        let mut rest = payload;
-        Self::read(&mut rest).ok_or(BadFrame::Payload)
+    pub fn unpack(mut payload: Bytes) -> Result<Self, BadFrame> {
+        Self::read(&mut payload).ok_or(BadFrame::Payload)
     }
 
-    fn read(rest: &mut &[u8]) -> Option<Self> {
-        let ask = u64::from_le_bytes(take(rest)?);
-        let [flags] = take::<1>(rest)?;
+    fn read(rest: &mut Bytes) -> Option<Self> {
+        let ask = rest.try_get_u64_le().ok()?;
+        let flags = rest.try_get_u8().ok()?;
         if flags & !(GAP | END) != 0 {
             return None;
         }
         let gap = if flags & GAP == 0 {
             None
         } else {
-            Some((
-                u64::from_le_bytes(take(rest)?),
-                u64::from_le_bytes(take(rest)?),
-            ))
+            Some((rest.try_get_u64_le().ok()?, rest.try_get_u64_le().ok()?))
         };
-        let count = u32::from_le_bytes(take(rest)?);
+        let count = rest.try_get_u32_le().ok()?;
         // Each has a head, so a false count ends the reading before it takes memory.
         let mut records = Vec::new();
         for _ in 0..count {
@@ -217,28 +215,23 @@ impl Output {
 }
 
 impl Record {
-    fn read(rest: &mut &[u8]) -> Option<Self> {
-        let seq = u64::from_le_bytes(take(rest)?);
-        let stream = match take::<1>(rest)? {
-            [1] => Stream::Out,
-            [2] => Stream::Err,
+    fn read(rest: &mut Bytes) -> Option<Self> {
+        let seq = rest.try_get_u64_le().ok()?;
+        let stream = match rest.try_get_u8().ok()? {
+            1 => Stream::Out,
+            2 => Stream::Err,
             _ => return None,
         };
-        let offset = u64::from_le_bytes(take(rest)?);
-        let length = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
-        let (bytes, after) = rest.split_at_checked(length)?;
-        *rest = after;
+        let offset = rest.try_get_u64_le().ok()?;
+        let length = usize::try_from(rest.try_get_u32_le().ok()?).ok()?;
+        if rest.len() < length {
+            return None;
+        }
         Some(Self {
             seq,
             stream,
             offset,
-            bytes: bytes.to_vec(),
+            bytes: rest.split_to(length),
         })
     }
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, after) = rest.split_first_chunk::<N>()?;
-    *rest = after;
-    Some(*head)
 }

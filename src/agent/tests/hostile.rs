@@ -53,7 +53,7 @@ fn output(ask: u64, records: Vec<Record>) -> Vec<u8> {
         records,
         ..Output::default()
     };
-    packed(&Frame::Output(output.pack()))
+    packed(&Frame::Output(output.pack().into()))
 }
 
 fn ended(ask: u64, json: &[u8]) -> Vec<u8> {
@@ -62,7 +62,7 @@ fn ended(ask: u64, json: &[u8]) -> Vec<u8> {
         end: Some(json.to_vec()),
         ..Output::default()
     };
-    packed(&Frame::Output(output.pack()))
+    packed(&Frame::Output(output.pack().into()))
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn frames_that_are_none_close_their_own_stream_only() {
         let message = packed(&Frame::Message(text.into()));
         assert!(closes(fetch(RUN, 0), |_| message).await, "{text}");
     }
-    assert!(closes(fetch(RUN, 0), |_| packed(&Frame::Output(vec![1, 2]))).await);
+    assert!(closes(fetch(RUN, 0), |_| packed(&Frame::Output(vec![1, 2].into()))).await);
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn an_end_that_is_none_closes_its_own_stream_only() {
             gap: Some((9, 4)),
             ..Output::default()
         };
-        packed(&Frame::Output(output.pack()))
+        packed(&Frame::Output(output.pack().into()))
     };
     assert!(closes(fetch(RUN, 3), gap).await);
 }
@@ -210,7 +210,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             seq,
             stream: if out { Stream::Out } else { Stream::Err },
             offset,
-            bytes: vec![b'x'; length],
+            bytes: vec![b'x'; length].into(),
         });
         let output = Output {
             ask,
@@ -218,15 +218,17 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             records: records.collect(),
             end: None,
         };
-        Frame::Output(output.pack())
+        Frame::Output(output.pack().into())
     });
     let bytes = || prop::collection::vec(any::<u8>(), 0..60);
     prop_oneof![
         output,
-        bytes().prop_map(Frame::Output),
-        bytes().prop_map(Frame::Message),
+        bytes().prop_map(|bytes| Frame::Output(bytes.into())),
+        bytes().prop_map(|bytes| Frame::Message(bytes.into())),
         (0u64..3).prop_map(|ask| Frame::Message(
-            serde_json::to_vec(&Reply::Done { ask }).expect("a reply is JSON")
+            serde_json::to_vec(&Reply::Done { ask })
+                .expect("a reply is JSON")
+                .into()
         )),
     ]
 }

@@ -39,7 +39,7 @@ impl Pieces for Script {
 }
 
 fn record(seq: u64, stream: Stream, offset: u64, bytes: &[u8]) -> Record {
-    let bytes = bytes.to_vec();
+    let bytes = bytes.to_vec().into();
     Record {
         seq,
         stream,
@@ -385,7 +385,7 @@ proptest! {
         for (seq, (is_err, bytes)) in (0..).zip(&pieces) {
             let (stream, name) = if *is_err { (Stream::Err, "stderr") } else { (Stream::Out, "stdout") };
             written.entry(name).or_default().extend_from_slice(bytes);
-            write_line(&mut out, &line(record(seq, stream, 0, bytes)));
+            write_line(&mut out, &line(&record(seq, stream, 0, bytes)));
         }
         let mut found: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
         for (seq, read) in (0..).zip(std::str::from_utf8(&out).unwrap().lines()) {
@@ -407,7 +407,7 @@ proptest! {
     #[test]
     fn an_event_is_one_line_of_data_whatever_was_written(bytes in proptest::collection::vec(any::<u8>(), 1..80)) {
         let mut out = Vec::new();
-        write_event(&mut out, &line(record(7, Stream::Out, 0, &bytes)));
+        write_event(&mut out, &line(&record(7, Stream::Out, 0, &bytes)));
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = text.split('\n').collect();
         prop_assert_eq!(lines.len(), 5);

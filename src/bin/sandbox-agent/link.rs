@@ -107,7 +107,7 @@ impl Link {
     /// Appends an answer to what is to be sent.
     pub(crate) fn reply(&mut self, reply: &Reply) -> Result<(), Broken> {
         let json = serde_json::to_vec(reply).map_err(|_| Broken)?;
-        Ok(Frame::Message(json).put(&mut self.out)?)
+        Ok(Frame::Message(json.into()).put(&mut self.out)?)
     }
 
     /// Returns where answers of bytes are packed.

@@ -219,6 +219,8 @@ fn count(n: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::{RECORD_BYTES_MAX, Ring, count};
     use crate::protocol::message::{Filter, From};
     use crate::protocol::output::{Output, Packer, Record, Stream};
@@ -229,11 +231,11 @@ mod tests {
         let mut packer = Packer::begin(&mut out, 7, cursor.gap);
         ring.pack(cursor, filter, bytes_max, &mut packer);
         packer.finish(None).unwrap();
-        Output::unpack(&out[5..]).unwrap()
+        Output::unpack(Bytes::copy_from_slice(&out[5..])).unwrap()
     }
 
     fn text(records: &[Record]) -> String {
-        let bytes = records.iter().flat_map(|one| one.bytes.clone()).collect();
+        let bytes = records.iter().flat_map(|one| one.bytes.to_vec()).collect();
         String::from_utf8(bytes).unwrap()
     }
 

@@ -298,7 +298,7 @@ mod tests {
                 seq,
                 stream: Stream::Out,
                 offset: 0,
-                bytes: text.as_bytes().to_vec(),
+                bytes: text.to_owned().into(),
             }],
             ..Output::default()
         }

@@ -190,7 +190,7 @@ impl Caller {
     fn send(&mut self, request: &Request) {
         let mut bytes = Vec::new();
         let json = serde_json::to_vec(request).unwrap();
-        Frame::Message(json).put(&mut bytes).unwrap();
+        Frame::Message(json.into()).put(&mut bytes).unwrap();
         self.send_raw(&bytes);
     }
 
@@ -223,7 +223,7 @@ impl Caller {
             let frame = self.receive().expect("the stream is open");
             let (of, answer) = match frame {
                 Frame::Output(packed) => {
-                    let output = Output::unpack(&packed).unwrap();
+                    let output = Output::unpack(packed).unwrap();
                     (output.ask, Answer::Output(output))
                 }
                 Frame::Message(json) => {
