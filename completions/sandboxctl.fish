@@ -42,6 +42,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "runs" -d 'Lis
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "logs" -d 'Show what a run wrote'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "kill" -d 'Send a signal to the processes of a run'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "stop" -d 'Stop a run: TERM, and KILL two seconds later'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "cp" -d 'Copy a file out of a session or into one'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "events" -d 'Show what was done in a session'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "rm" -d 'Close sessions; their files stay unless --purge is given'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "purge" -d 'Remove everything that an id ever had: files, container, record and log'
@@ -147,6 +148,13 @@ json\t'As the API has it'"
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand cp" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand cp" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand cp" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand cp" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand cp" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand cp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l tenant -d 'Only those of this tenant\'s sessions' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand events" -l kind -d 'Only operations, what became of sessions, or neither' -r -f -a "operation\t''
 lifecycle\t''

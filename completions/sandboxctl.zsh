@@ -234,6 +234,22 @@ json\:"As the API has it"))' \
 ':run -- The run, as `runs` shows it:_default' \
 && ret=0
 ;;
+(cp)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':source -- The file\: ID\:PATH in a session, a local one, or - for standard input:_default' \
+':target -- Where it goes\: ID\:PATH in a session, a local file or directory, or - for standard output:_default' \
+&& ret=0
+;;
 (events)
 _arguments "${_arguments_options[@]}" : \
 '--tenant=[Only those of this tenant'\''s sessions]:NAME:_default' \
@@ -356,6 +372,7 @@ _sandboxctl_commands() {
 'logs:Show what a run wrote' \
 'kill:Send a signal to the processes of a run' \
 'stop:Stop a run\: TERM, and KILL two seconds later' \
+'cp:Copy a file out of a session or into one' \
 'events:Show what was done in a session' \
 'rm:Close sessions; their files stay unless --purge is given' \
 'purge:Remove everything that an id ever had\: files, container, record and log' \
@@ -364,6 +381,11 @@ _sandboxctl_commands() {
 'release:Let go of a hold, which \`health\` tells of' \
     )
     _describe -t commands 'sandboxctl commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__cp_commands] )) ||
+_sandboxctl__subcmd__cp_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl cp commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__doctor_commands] )) ||
 _sandboxctl__subcmd__doctor_commands() {

@@ -200,9 +200,15 @@ impl Streamed {
     }
 
     /// Reads on for a moment after it was refused, so that its sender gets to the reply.
-    pub(super) async fn discard(mut self) {
-        let dropping = drop_bytes(&mut self.body, STREAM_DROPPED_BYTES_MAX);
-        drop(timeout(STREAM_DROP_TIME_MAX, dropping).await);
+    pub(super) async fn discard(self) {
+        self.discard_within(STREAM_DROPPED_BYTES_MAX, STREAM_DROP_TIME_MAX)
+            .await;
+    }
+
+    /// Reads on for so many bytes and so long after it was refused.
+    pub(super) async fn discard_within(mut self, bytes_max: usize, time_max: Duration) {
+        let dropping = drop_bytes(&mut self.body, bytes_max);
+        drop(timeout(time_max, dropping).await);
     }
 }
 

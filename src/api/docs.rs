@@ -63,7 +63,8 @@ fn row(route: &Route) -> String {
     };
     let answer = match route.answers {
         Answer::Json(schema) | Answer::Made(schema) | Answer::Stream(schema) => schema,
-        Answer::Bytes => "bytes",
+        Answer::Bytes | Answer::File => "bytes",
+        Answer::Events(schema) => schema,
         Answer::Document => "a document",
         Answer::Socket => "a WebSocket",
         Answer::Nothing => "204",

@@ -3,16 +3,18 @@
 //! A handler answers with a [`Failure`]; the body is written at the edge, where
 //! the request id is known.
 
+mod files;
+
 use std::borrow::Cow;
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 
 use crate::api::command::COMMAND_WHOLE_BYTES_MAX;
 use crate::control::Refusal;
-use crate::control::files::refusal::{ErrorName, FileRefusal};
+use crate::control::files::refusal::FileRefusal;
 use crate::id::RequestId;
 use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError, NamedError};
 
@@ -42,6 +44,8 @@ pub(super) enum Failure {
     },
     /// Output that was asked for is not kept any more, or was never written: this sentence.
     NoSuchOutput(String),
+    /// No byte of what was asked for is in the file, which has so many.
+    OutOfRange(u64),
     /// Other bodies take all the room there is.
     NoBodyRoom {
         /// Bytes of bodies that are held at once.
@@ -106,6 +110,7 @@ impl Failure {
                 (StatusCode::PAYLOAD_TOO_LARGE, "command_too_large", Never)
             }
             Self::NoSuchOutput(_) => (StatusCode::RANGE_NOT_SATISFIABLE, "no_such_output", Never),
+            Self::OutOfRange(_) => (StatusCode::RANGE_NOT_SATISFIABLE, "out_of_range", Never),
             Self::NoBodyRoom { .. } => (StatusCode::SERVICE_UNAVAILABLE, "body_ceiling", After(2)),
             Self::NoConnection { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -144,6 +149,11 @@ impl Failure {
                 ));
             }
             Self::NoSuchOutput(sentence) => return Cow::Owned(sentence.clone()),
+            Self::OutOfRange(bytes) => {
+                return Cow::Owned(format!(
+                    "The file has {bytes} bytes, and none in that range"
+                ));
+            }
             Self::NoBodyRoom { limit, used } => {
                 return Cow::Owned(format!(
                     "Request bodies hold {used} of {limit} bytes. Try again shortly, or with a smaller body."
@@ -184,6 +194,7 @@ impl Failure {
             | Self::TooLarge(_)
             | Self::CommandTooLarge { .. }
             | Self::NoSuchOutput(_)
+            | Self::OutOfRange(_)
             | Self::NoRoute
             | Self::OtherMethod(_)
             | Self::BadHost
@@ -239,8 +250,13 @@ impl Failure {
     /// Writes the reply.
     pub(super) fn reply(self, request_id: &RequestId) -> Response<Body> {
         let (status, _, again) = self.row();
-        let allow = match &self {
-            Self::OtherMethod(methods) => Some(methods.clone()),
+        let more = match &self {
+            Self::OtherMethod(methods) => Some((ALLOW, methods.clone())),
+            Self::OutOfRange(bytes) => {
+                let range = format!("bytes */{bytes}");
+                let range = HeaderValue::try_from(range).expect("digits are visible");
+                Some((CONTENT_RANGE, range))
+            }
             _ => None,
         };
         let bytes =
@@ -249,8 +265,8 @@ impl Failure {
         *reply.status_mut() = status;
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(methods) = allow {
-            headers.insert(ALLOW, methods);
+        if let Some((name, value)) = more {
+            headers.insert(name, value);
         }
         if let Again::After(secs) = again
             && tells_when(status)
@@ -275,7 +291,7 @@ fn refusal_row(refusal: &Refusal) -> Row {
     use Again::{After, Never};
     match refusal {
         Refusal::UnknownRuntime { .. } => (StatusCode::BAD_REQUEST, "unknown_runtime", Never),
-        Refusal::Files(refusal) => file_row(refusal),
+        Refusal::Files(refusal) => files::row(refusal),
         Refusal::AttachWithoutId => (StatusCode::BAD_REQUEST, "attach_without_id", Never),
         Refusal::NothingToAttach(_) => (StatusCode::NOT_FOUND, "nothing_to_attach", Never),
         Refusal::NoSession(_) => (StatusCode::NOT_FOUND, "no_session", Never),
@@ -336,30 +352,6 @@ fn refusal_row(refusal: &Refusal) -> Row {
         Refusal::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", After(4)),
         Refusal::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "no_space", Never),
         Refusal::SandboxGone(_) => (StatusCode::GONE, "sandbox_gone", Never),
-    }
-}
-
-fn file_row(refusal: &FileRefusal) -> Row {
-    use Again::Never;
-    match refusal {
-        FileRefusal::TooSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "operation_too_slow", Never),
-        FileRefusal::BadPattern(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_pattern", Never),
-        FileRefusal::NotBase64(_) => (StatusCode::BAD_REQUEST, "not_base64", Never),
-        FileRefusal::NoWorkspaces => (StatusCode::CONFLICT, "no_workspaces", Never),
-        FileRefusal::NoWorkspace(_) => (StatusCode::NOT_FOUND, "no_workspace", Never),
-        FileRefusal::Outside(_) => (StatusCode::BAD_REQUEST, "outside_workspace", Never),
-        FileRefusal::NoDirectory(_) => (StatusCode::NOT_FOUND, "no_directory", Never),
-        FileRefusal::NoFile(_) => (StatusCode::NOT_FOUND, "no_file", Never),
-        FileRefusal::Unreadable(_) => (StatusCode::BAD_REQUEST, "unreadable_file", Never),
-        FileRefusal::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "file_failed", Never),
-        FileRefusal::Handed(_) => (StatusCode::CONFLICT, "by_sandbox", Never),
-        FileRefusal::Named { name, .. } => match name {
-            ErrorName::FileNotFound => (StatusCode::NOT_FOUND, "file_not_found", Never),
-            ErrorName::IsADirectory => (StatusCode::BAD_REQUEST, "is_a_directory", Never),
-            ErrorName::NotADirectory => (StatusCode::BAD_REQUEST, "not_a_directory", Never),
-            ErrorName::FileExists => (StatusCode::BAD_REQUEST, "file_exists", Never),
-            ErrorName::Value => (StatusCode::BAD_REQUEST, "bad_path", Never),
-        },
     }
 }
 
@@ -429,6 +421,11 @@ mod tests {
             (400, FileRefusal::Unreadable(text()).into()),
             (500, FileRefusal::Broken(text()).into()),
             (409, FileRefusal::Handed(text()).into()),
+            (413, FileRefusal::TooLarge(text()).into()),
+            (409, FileRefusal::Unwritable(text()).into()),
+            (412, FileRefusal::Condition(text()).into()),
+            (409, FileRefusal::Changed(text()).into()),
+            (429, FileRefusal::HostCeiling("x").into()),
             (404, Refusal::NothingToAttach(id())),
             (404, Refusal::NoSession(id())),
             (404, Refusal::NoHold(text())),
@@ -521,6 +518,7 @@ mod tests {
                 json_bytes_max: 1,
             },
             Failure::NoSuchOutput(String::new()),
+            Failure::OutOfRange(1),
             Failure::NoBodyRoom { limit: 1, used: 1 },
             Failure::NoConnection { limit: 1 },
             Failure::NoRoute,

@@ -8,6 +8,7 @@
 mod auth;
 mod body;
 mod command;
+mod conditions;
 mod docs;
 mod edge;
 mod error;
@@ -21,6 +22,7 @@ mod native;
 mod openapi;
 mod output;
 mod pace;
+mod paths;
 mod query;
 mod reply;
 mod room;
@@ -32,10 +34,12 @@ mod sessions;
 mod shed;
 mod signals;
 mod socket;
+mod streamed;
 mod table;
 mod tickets;
 mod ttys;
 mod validate;
+mod watch;
 mod workspaces;
 
 #[cfg(test)]

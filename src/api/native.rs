@@ -10,18 +10,10 @@ use crate::api::edge::request_id;
 use crate::api::error::Failure;
 use crate::api::files::{path, read_form};
 use crate::api::room::{BodyRoom, Share};
-use crate::api::routes::{Param, ParamKind};
-use crate::api::validate::{self, Form};
-use crate::api::{query, reply};
+use crate::api::{paths, reply};
 use crate::control::Refusal;
 use crate::control::files::refusal::FileRefusal;
 use crate::control::files::{Native, NativeAnswer};
-
-pub(super) const WRITE_QUERY: &[Param] = &[Param {
-    name: "path",
-    about: "The absolute path of the file; required",
-    kind: ParamKind::Text,
-}];
 
 async fn work(
     caller: &SessionCaller,
@@ -94,7 +86,7 @@ pub(super) async fn write(
     request: Request<Body>,
 ) -> Result<Response<Body>, Failure> {
     let request_id = request_id(&request);
-    let read = read_path(request.uri().query().unwrap_or_default());
+    let read = paths::of_query(request.uri().query().unwrap_or_default());
     let path = caller.checked(read).await?;
     let announced = request.headers().get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -116,14 +108,6 @@ pub(super) async fn write(
     let asked = (Native::Write(bytes), path);
     let answer = caller.control().native(caller.id(), asked, &request_id);
     Ok(written(answer.await?))
-}
-
-fn read_path(text: &str) -> Result<String, Failure> {
-    let mut form = Form::query();
-    let [path] = query::fields(text, ["path"]);
-    let path = form.required(&path, validate::text);
-    form.finish()?;
-    Ok(path)
 }
 
 /// Collects a body, counting its bytes as they arrive.

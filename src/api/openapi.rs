@@ -7,7 +7,7 @@ mod schemas;
 use schemas::schemas;
 
 use crate::api::auth::TOKEN_HEADER;
-use crate::api::routes::{Access, Answer, Param, ParamKind, Route, Takes};
+use crate::api::routes::{Access, Answer, Param, ParamKind, Route, Takes, Verb};
 use crate::api::validate::RUN_ID_PATTERN;
 use crate::id::NAME_PATTERN;
 
@@ -91,7 +91,51 @@ fn parameters(route: &Route) -> Vec<Value> {
                 "schema": { "type": "string", "pattern": pattern },
             })
         });
-    captured.chain(route.query.iter().map(parameter)).collect()
+    captured
+        .chain(route.query.iter().map(parameter))
+        .chain(headers(route).iter().map(header))
+        .collect()
+}
+
+/// Returns the headers that a route heeds, each with what it does.
+fn headers(route: &Route) -> &'static [(&'static str, &'static str)] {
+    const READ: &[(&str, &str)] = &[
+        ("Range", "One range of bytes, as bytes=0-99"),
+        (
+            "If-Match",
+            "Tags of which the file has to have one, or it is refused with 412",
+        ),
+        (
+            "If-None-Match",
+            "Tags of which the file has to have none, or it is not sent: 304",
+        ),
+        (
+            "If-Range",
+            "The tag that the file has to have for a range; all is sent otherwise",
+        ),
+    ];
+    const WRITE: &[(&str, &str)] = &[
+        (
+            "If-Match",
+            "Tags, or SHA-256 digests, of which the old file has to have one",
+        ),
+        (
+            "If-None-Match",
+            "* where there may be no old file, or tags that it must not have",
+        ),
+    ];
+    match (route.answers, route.verb) {
+        (Answer::File, _) => READ,
+        (Answer::Made("Uploaded"), Verb::Put) => WRITE,
+        _ => &[],
+    }
+}
+
+fn header((name, about): &(&str, &str)) -> Value {
+    json!({
+        "name": name, "in": "header", "required": false,
+        "description": about, "schema": { "type": "string" },
+    })
 }
 
 fn parameter(param: &Param) -> Value {
@@ -130,6 +174,20 @@ fn responses(route: &Route) -> Value {
             let content = json!({ "application/octet-stream": {} });
             json!({ "200": { "description": "The bytes", "content": content } })
         }
+        Answer::File => {
+            let content = json!({ "application/octet-stream": {} });
+            json!({
+                "200": { "description": "The file", "content": content },
+                "206": { "description": "The range that was asked for", "content": content },
+                "304": { "description": "It is the one that the request knows" },
+                "412": { "description": "It is not the one that the request expects", "content": content_of_error() },
+                "416": { "description": "No byte of the range is in it", "content": content_of_error() },
+            })
+        }
+        Answer::Events(schema) => {
+            let content = json!({ "text/event-stream": { "schema": reference(schema) } });
+            json!({ "200": { "description": "As it comes", "content": content } })
+        }
         Answer::Document => json!({ "200": { "description": "The document" } }),
         Answer::Socket => json!({ "101": { "description": "The WebSocket" } }),
         Answer::Nothing => json!({ "204": { "description": "Done" } }),
@@ -141,6 +199,10 @@ fn responses(route: &Route) -> Value {
 
 fn content(schema: &str) -> Value {
     json!({ "application/json": { "schema": reference(schema) } })
+}
+
+fn content_of_error() -> Value {
+    content("ErrorBody")
 }
 
 fn reference(schema: &str) -> Value {

@@ -60,6 +60,10 @@ pub(super) enum Answer {
     Document,
     /// Bytes as they are.
     Bytes,
+    /// A file, or a range of it.
+    File,
+    /// Server-sent events, each with JSON of this schema.
+    Events(&'static str),
     /// 204.
     Nothing,
     /// 101, and then a WebSocket.
@@ -97,7 +101,9 @@ pub(super) enum ParamKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verb {
     Get,
+    Head,
     Post,
+    Put,
     Delete,
 }
 
@@ -105,7 +111,9 @@ impl Verb {
     fn of(method: &Method) -> Option<Self> {
         match *method {
             Method::GET => Some(Self::Get),
+            Method::HEAD => Some(Self::Head),
             Method::POST => Some(Self::Post),
+            Method::PUT => Some(Self::Put),
             Method::DELETE => Some(Self::Delete),
             _ => None,
         }
@@ -115,7 +123,9 @@ impl Verb {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
+            Self::Head => "HEAD",
             Self::Post => "POST",
+            Self::Put => "PUT",
             Self::Delete => "DELETE",
         }
     }
@@ -123,7 +133,9 @@ impl Verb {
     const fn filter(self) -> MethodFilter {
         match self {
             Self::Get => MethodFilter::GET,
+            Self::Head => MethodFilter::HEAD,
             Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
             Self::Delete => MethodFilter::DELETE,
         }
     }
@@ -198,6 +210,16 @@ impl Route {
 
     pub(super) const fn answers_bytes(mut self) -> Self {
         self.answers = Answer::Bytes;
+        self
+    }
+
+    pub(super) const fn answers_file(mut self) -> Self {
+        self.answers = Answer::File;
+        self
+    }
+
+    pub(super) const fn answers_events(mut self, schema: &'static str) -> Self {
+        self.answers = Answer::Events(schema);
         self
     }
 

@@ -6,7 +6,8 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    files, holds, log, metrics, native, runs, service, sessions, socket, tickets, ttys, workspaces,
+    files, holds, log, metrics, native, paths, runs, service, sessions, socket, streamed, tickets,
+    ttys, watch, workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -212,7 +213,7 @@ pub(super) static TABLE: &[Route] = &[
         |verb| on(verb, native::write),
     )
     .for_session()
-    .query(native::WRITE_QUERY)
+    .query(paths::PATH_QUERY)
     .takes_bytes()
     .answers_nothing(),
     Route::new(
@@ -260,6 +261,43 @@ pub(super) static TABLE: &[Route] = &[
     .for_session()
     .takes("PathRequest")
     .answers_nothing(),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/file",
+        "Sends a file of any size, or a range of it",
+        |verb| on(verb, streamed::download),
+    )
+    .for_session()
+    .query(paths::PATH_QUERY)
+    .answers_file(),
+    Route::new(
+        Verb::Head,
+        "/sessions/{session_id}/file",
+        "Tells the size and the tag of a file",
+        |verb| on(verb, streamed::download),
+    )
+    .for_session()
+    .query(paths::PATH_QUERY)
+    .answers_file(),
+    Route::new(
+        Verb::Put,
+        "/sessions/{session_id}/file",
+        "Replaces a file by the body, as it comes",
+        |verb| on(verb, streamed::upload),
+    )
+    .for_session()
+    .query(paths::PATH_QUERY)
+    .takes_bytes()
+    .makes("Uploaded"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/files/watch",
+        "Tells of changes in a directory as they happen",
+        |verb| on(verb, watch::watch),
+    )
+    .for_session()
+    .query(watch::QUERY)
+    .answers_events("FileChange"),
     Route::new(
         Verb::Post,
         "/sessions/{session_id}/run",
@@ -420,6 +458,22 @@ pub(super) static TABLE: &[Route] = &[
     )
     .takes("TreesRequest")
     .answers("TreesResponse"),
+    Route::new(
+        Verb::Get,
+        "/workspaces/{session_id}/file",
+        "Sends a file of a stored workspace, or a range of it",
+        |verb| on(verb, streamed::stored),
+    )
+    .query(paths::PATH_QUERY)
+    .answers_file(),
+    Route::new(
+        Verb::Head,
+        "/workspaces/{session_id}/file",
+        "Tells the size and the tag of a file of a stored workspace",
+        |verb| on(verb, streamed::stored),
+    )
+    .query(paths::PATH_QUERY)
+    .answers_file(),
     Route::new(
         Verb::Delete,
         "/workspaces/{session_id}",

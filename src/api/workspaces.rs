@@ -8,10 +8,10 @@ use crate::api::auth::{PathId, ServiceCaller};
 use crate::api::body::JsonText;
 use crate::api::error::Failure;
 use crate::api::files::{or, path, read_form, window};
-use crate::api::reply;
 use crate::api::routes::{Param, ParamKind};
 use crate::api::sessions::read_flag;
 use crate::api::validate::{self, Fault, Form, Length};
+use crate::api::{paths, reply};
 use crate::control::files::Extent;
 use crate::control::request::WhenOpen;
 use crate::id::{NAME_PATTERN, SessionId};
@@ -78,9 +78,14 @@ pub(super) async fn read_bytes(
 }
 
 fn extent(form: &mut Form<'_>) -> Extent {
-    let [path, depth, entries] = form.fields(["path", "max_depth", "max_entries"]);
+    let [path, b64, depth, entries] = form.fields(["path", "path_b64", "max_depth", "max_entries"]);
+    let path = if b64.is_given() {
+        paths::required(form, &[path, b64])
+    } else {
+        or(form, &path, ".".to_owned(), validate::text).into()
+    };
     Extent {
-        path: or(form, &path, ".".to_owned(), validate::text),
+        path,
         depth: or(form, &depth, DEPTH.0, |given| {
             validate::page(given, DEPTH.1)
         }),

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
+mod copy;
 mod runs;
 
+pub use copy::{Copy, Place};
 pub use runs::{How, Kill, Logs, OneRun, Run, Runs, Shell, Variables};
 
 use super::text;
@@ -199,6 +201,9 @@ pub enum Verb {
     Kill(Kill),
     /// Stop a run: TERM, and KILL two seconds later
     Stop(OneRun),
+    /// Copy a file out of a session or into one
+    #[command(after_long_help = copy::AFTER_HELP)]
+    Cp(Copy),
     /// Show what was done in a session
     Events(Events),
     /// Close sessions; their files stay unless --purge is given

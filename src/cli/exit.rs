@@ -25,6 +25,8 @@ impl Exit {
     pub const CEILING: Self = Self(6);
     /// No connection, or no reply in time.
     pub const UNREACHABLE: Self = Self(7);
+    /// Interrupted by the user, as a shell has it.
+    pub const INTERRUPTED: Self = Self(130);
     /// `exec` itself failed, or nobody knows how its command ended.
     pub const EXEC_FAILED: Self = Self(125);
 

@@ -41,6 +41,17 @@ pub(super) enum Failure {
     /// A reply that makes no sense.
     #[error("understand the reply: {0}")]
     OddReply(&'static str),
+    /// A local file cannot be copied.
+    #[error("{what} {path}")]
+    LocalFile {
+        what: &'static str,
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    /// Not exactly one end of a copy is in a session.
+    #[error("copy: one of the two has to be in a session, as ID:PATH, and the other not")]
+    Ends,
     /// Data cannot be written, or an answer not read.
     #[error("write the output")]
     Stream(#[from] io::Error),
@@ -61,12 +72,15 @@ impl Failure {
             | Self::NobodyConfirmed
             | Self::Declined
             | Self::InputText(_)
-            | Self::NoTerminal => Exit::USAGE,
+            | Self::NoTerminal
+            | Self::Ends => Exit::USAGE,
             // Whoever read the output wanted no more of it, as head does.
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::OK,
-            Self::Stream(_) | Self::Input(_) | Self::Terminal(_) | Self::OddReply(_) => {
-                Exit::FAILED
-            }
+            Self::Stream(_)
+            | Self::Input(_)
+            | Self::Terminal(_)
+            | Self::OddReply(_)
+            | Self::LocalFile { .. } => Exit::FAILED,
         }
     }
 
@@ -76,10 +90,14 @@ impl Failure {
             Self::Call(error) => sentence(error),
             Self::Url(error) => error.to_string(),
             Self::TokenFile { source, .. } => format!("failed to {self}: {source}"),
-            Self::TokenText { .. } | Self::InputText(_) | Self::NoTerminal | Self::OddReply(_) => {
-                format!("failed to {self}")
+            Self::TokenText { .. }
+            | Self::InputText(_)
+            | Self::NoTerminal
+            | Self::OddReply(_)
+            | Self::Ends => format!("failed to {self}"),
+            Self::Input(source) | Self::Terminal(source) | Self::LocalFile { source, .. } => {
+                format!("failed to {self}: {source}")
             }
-            Self::Input(source) | Self::Terminal(source) => format!("failed to {self}: {source}"),
             Self::Stream(source) if source.kind() == io::ErrorKind::BrokenPipe => return None,
             Self::Stream(source) => format!("failed to {self}: {source}"),
             Self::NobodyConfirmed => {
@@ -102,7 +120,12 @@ impl Failure {
             Self::InputText(_) => Some("put it into a file of the session first".to_owned()),
             Self::NoTerminal => Some("exec and run need none".to_owned()),
             Self::OddReply(_) => Some("is it a sandboxd that answers there?".to_owned()),
-            Self::Declined | Self::Stream(_) | Self::Input(_) | Self::Terminal(_) => None,
+            Self::Declined
+            | Self::Stream(_)
+            | Self::Input(_)
+            | Self::Terminal(_)
+            | Self::LocalFile { .. }
+            | Self::Ends => None,
         }
     }
 }
@@ -182,6 +205,7 @@ fn refusal_hint(status: u16, body: &ErrorBody, verb: &Verb, token: TokenGiven) -
         (Exit::NOT_FOUND, _) if matches!(body.code.as_str(), "no_run" | "run_lost") => {
             "sandboxctl runs ID shows the runs of a session".to_owned()
         }
+        (Exit::NOT_FOUND, _) if body.code == "no_file" => return None,
         (Exit::NOT_FOUND, _) => "sandboxctl ls shows the sessions that are open".to_owned(),
         (Exit::CONFLICT, Verb::Open(_)) => "--reuse attaches to a session that is open".to_owned(),
         (Exit::CONFLICT, Verb::Purge(_)) => "--close closes a session that is open".to_owned(),

@@ -6,6 +6,7 @@
 
 pub mod args;
 
+mod copy;
 mod doctor;
 mod events;
 mod exec;

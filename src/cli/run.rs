@@ -1,10 +1,12 @@
 //! Does what the command line asks for.
 
-use super::args::{self, Args, Global, Verb};
+use super::args::{self, Args, Global, Place, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{doctor, events, exec, health, holds, log, removal, runs, sessions, shell, token};
+use super::{
+    copy, doctor, events, exec, health, holds, log, removal, runs, sessions, shell, token,
+};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -49,6 +51,7 @@ pub async fn run(
                 | Verb::Logs(_)
                 | Verb::Kill(_)
                 | Verb::Stop(_)
+                | Verb::Cp(_)
                 | Verb::Events(_)
                 | Verb::Rm(_)
                 | Verb::Purge(_)
@@ -133,6 +136,15 @@ async fn act(
         }
         Verb::Kill(kill) => runs::kill(client, printer, kill).await,
         Verb::Stop(run) => runs::stop(client, printer, run).await,
+        // Not where standard input is read: that blocks, and would not be interrupted.
+        Verb::Cp(copy) if matches!(copy.target, Place::Local(_)) => {
+            tokio::select! {
+                biased;
+                () = interrupt => Ok(Exit::INTERRUPTED),
+                copied = copy::copy(client, printer, copy) => copied,
+            }
+        }
+        Verb::Cp(copy) => copy::copy(client, printer, copy).await,
         Verb::Events(events) => {
             tokio::select! {
                 biased;

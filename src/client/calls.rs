@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::endpoint::Endpoint;
 use super::error::{Error, refusal};
-use super::transport::{Opened, REPLY_BYTES_MAX, Transport};
+use super::transport::{Opened, REPLY_BYTES_MAX, Sent, Transport};
 use crate::id::{RequestId, SessionId, Tenant};
 use crate::secret::Secret;
 use crate::wire::doctor::DoctorReport;
@@ -281,10 +281,7 @@ impl Client {
 
     pub(super) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let body = self.send(&call).await?;
-        serde_json::from_slice(&body).map_err(|source| Error::Malformed {
-            call: format!("{} {}", call.method, call.path),
-            source,
-        })
+        parsed(&call, &body)
     }
 
     /// Sends a call and returns the body of its success.
@@ -328,7 +325,27 @@ impl Client {
         self.deadline
     }
 
-    fn request(&self, call: &Call) -> (Request<Full<Bytes>>, RequestId) {
+    /// Sends a call with a body that comes, and reads the JSON of its success.
+    pub(super) async fn json_of_stream<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        body: Sent,
+        bytes: Option<u64>,
+    ) -> Result<T, Error> {
+        let (mut request, request_id) = self.request(call);
+        if let Some(bytes) = bytes {
+            request.headers_mut().insert(CONTENT_LENGTH, bytes.into());
+        }
+        let bounds = (call.deadline, call.reply_bytes_max);
+        let reply = self.transport.send(request.map(|_| body), bounds).await?;
+        if !reply.status.is_success() {
+            let status = reply.status.as_u16();
+            return Err(refusal(status, &reply.body, request_id.as_str()));
+        }
+        parsed(call, &reply.body)
+    }
+
+    fn request(&self, call: &Call) -> (Request<Sent>, RequestId) {
         let request_id = RequestId::random();
         let mut request = Request::builder().method(&call.method).uri(format!(
             "{}{}",
@@ -347,7 +364,11 @@ impl Client {
             request = request.header(CONTENT_TYPE, kind);
         }
         let request = request
-            .body(Full::new(body))
+            .body(
+                Full::new(body)
+                    .map_err(|never| match never {})
+                    .boxed_unsync(),
+            )
             .expect("an endpoint, checked ids and an encoded query make a request");
         (request, request_id)
     }
@@ -360,6 +381,13 @@ impl fmt::Debug for Client {
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
+}
+
+fn parsed<T: DeserializeOwned>(call: &Call, body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|source| Error::Malformed {
+        call: format!("{} {}", call.method, call.path),
+        source,
+    })
 }
 
 /// One call.

@@ -18,6 +18,7 @@ mod archive;
 mod calls;
 mod endpoint;
 mod error;
+mod files;
 mod log;
 mod remote;
 mod runs;
@@ -35,6 +36,7 @@ pub use calls::{
 pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
+pub use files::{FilePieces, UploadPieces};
 pub use log::EventOptions;
 pub use remote::{
     Edited, Existing, FileLines, Found, GrepOptions, InvalidSandbox, LINES_DEFAULT,

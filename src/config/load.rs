@@ -345,6 +345,7 @@ fn policy(reader: &mut Reader<'_>, home: Home) -> Option<Policy> {
         limits: Limits {
             execute_timeout: reader.secs("SANDBOXD_EXECUTE_TIMEOUT"),
             max_read_bytes: reader.whole("SANDBOXD_MAX_READ_BYTES"),
+            max_upload_bytes: reader.whole("SANDBOXD_MAX_UPLOAD_BYTES"),
             max_running_commands: reader.whole("SANDBOXD_MAX_RUNNING_COMMANDS"),
             runs: run_limits(reader),
         },

@@ -21,6 +21,7 @@ use crate::sandbox::commands::{
 use crate::session::Fact;
 use crate::session::record::{Event, Record};
 use crate::store::Batch;
+use crate::wire::files::ResetTold;
 
 /// How often a command is offered to a sandbox that had ended just then.
 const TRIES_MAX: usize = 3;
@@ -130,6 +131,16 @@ pub(super) fn why(ending: &Ending) -> Option<&'static str> {
         Ending::Signalled(_) => Some("signal"),
         Ending::CallerGone => Some("caller_gone"),
         Ending::Unknown(loss) => Some(loss.as_str()),
+    }
+}
+
+impl Reset {
+    /// Writes it as replies have it.
+    pub(super) fn wire(self) -> ResetTold {
+        ResetTold {
+            incarnation: Some(self.incarnation),
+            reset_reason: Some(self.reason),
+        }
     }
 }
 

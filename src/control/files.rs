@@ -5,12 +5,19 @@
 //! sandbox itself, which see what its own commands see.
 
 mod asked;
+mod download;
+mod given;
+mod held;
 mod host;
 mod inside;
 mod native;
 pub mod refusal;
 mod scripts;
+mod seats;
+mod spot;
 mod stored;
+mod upload;
+mod watching;
 mod words;
 
 use std::sync::Arc;
@@ -28,13 +35,19 @@ use crate::id::{RequestId, SessionId};
 use crate::sandbox::commands::Halt;
 use crate::session::record::Notice;
 use crate::workspace::search::{Patience, Pattern, PatternError};
-use crate::workspace::{FileError, NotAPath, Place, RelPath, Workspaces};
+use crate::workspace::{Expected, FileError, NotAPath, Place, RelPath, Workspaces};
 
 pub use asked::{Answer, Asked, Op};
+pub use download::{Download, FileFacts, Sending};
+pub use given::GivenPath;
 use host::Site;
 pub use native::{Native, NativeAnswer};
 use refusal::FileRefusal;
+pub use seats::DESCRIPTORS_MAX;
+use seats::{Seats, TRANSFERS, WATCHES};
 pub use stored::Extent;
+pub use upload::{Put, Upload, Uploaded};
+pub use watching::Watching;
 
 /// Works on files at once; others wait for their turn.
 const WORKS_MAX: usize = 32;
@@ -43,12 +56,16 @@ const WORKS_MAX: usize = 32;
 #[derive(Debug)]
 pub(super) struct Files {
     room: Arc<Semaphore>,
+    transfers: Seats,
+    watches: Seats,
 }
 
 impl Default for Files {
     fn default() -> Self {
         Self {
             room: Arc::new(Semaphore::new(WORKS_MAX)),
+            transfers: Seats::new(TRANSFERS),
+            watches: Seats::new(WATCHES),
         }
     }
 }
@@ -57,7 +74,11 @@ impl Default for Files {
 struct Trip {
     id: SessionId,
     op: Arc<Op>,
+    /// The path, where the operation has only part of it.
+    path: Option<GivenPath>,
     site: Site,
+    /// Calls a search off.
+    gone: CancellationToken,
     began: Timestamp,
     ceiling: Duration,
     deadline: Instant,
@@ -90,25 +111,10 @@ impl Control {
             return Err(Refusal::NoSession(id.clone()));
         }
         check_pattern(&asked.op)?;
-        let policy = self.0.policy.get();
-        let ceiling = policy.limits.execute_timeout;
-        let gone = CancellationToken::new();
-        let began = self.0.books.clock.now();
-        let clock = self.0.books.clock.clone();
-        let trip = Trip {
-            id: id.clone(),
-            op: Arc::new(asked.op),
-            site: Site {
-                work_dir: policy.interior.work_dir.clone(),
-                bytes_max: policy.limits.max_read_bytes,
-                patience: Patience::new(clock, began.plus(ceiling), gone.clone()),
-            },
-            began,
-            ceiling,
-            deadline: Instant::now() + ceiling,
-            halt: Halt::default(),
-            request_id: asked.request_id,
-        };
+        let mut trip = self.file_trip(id, asked.op);
+        (trip.path, trip.request_id) = (asked.path, asked.request_id);
+        trip.site.expected = asked.expected;
+        let gone = trip.gone.clone();
         let halt = trip.halt.clone();
         let caller = Caller { halt, gone };
         let control = self.clone();
@@ -124,11 +130,40 @@ impl Control {
         answer
     }
 
+    /// Makes a trip that begins now, for one that nobody calls off.
+    fn file_trip(&self, id: &SessionId, op: Op) -> Trip {
+        let policy = self.0.policy.get();
+        let ceiling = policy.limits.execute_timeout;
+        let clock = self.0.books.clock.clone();
+        let (began, gone) = (clock.now(), CancellationToken::new());
+        Trip {
+            id: id.clone(),
+            op: Arc::new(op),
+            path: None,
+            site: Site {
+                work_dir: policy.interior.work_dir.clone(),
+                bytes_max: policy.limits.max_read_bytes,
+                patience: Patience::new(clock, began.plus(ceiling), gone.clone()),
+                expected: Expected::Anything,
+            },
+            gone,
+            began,
+            ceiling,
+            deadline: Instant::now() + ceiling,
+            halt: Halt::default(),
+            request_id: RequestId::random(),
+        }
+    }
+
     async fn travel_to_files(&self, trip: Trip) -> Result<Answer, Refusal> {
         let done = match self.place_of(&trip) {
             Ok(Some((workspaces, path))) => self.by_host(&trip, workspaces, path).await,
-            Ok(None) => self.by_sandbox(&trip, None).await,
+            Ok(None) => self.hand_over(&trip, None).await,
             Err(error) => self.nowhere(&trip, error).await,
+        };
+        let done = match done {
+            Ok((Err(FileError::Changed), _)) => Err(FileRefusal::Changed(trip.op.target()).into()),
+            other => other,
         };
         let answered = done.map(|(done, reset)| {
             let mut answer = match done {
@@ -160,9 +195,10 @@ impl Control {
     /// Says where the host has what an operation is about; nothing where it has not.
     fn place_of(&self, trip: &Trip) -> Result<Option<(Workspaces, RelPath)>, NotAPath> {
         let work_dir = trip.site.work_dir.as_bytes();
-        let place = match trip.op.root() {
-            None => Place::Inside(RelPath::work_dir()),
-            Some(path) => Place::of(work_dir, path.as_bytes())?,
+        let place = match (&trip.path, trip.op.root()) {
+            (Some(path), _) => Place::of(work_dir, path.as_bytes())?,
+            (None, None) => Place::Inside(RelPath::work_dir()),
+            (None, Some(path)) => Place::of(work_dir, path.as_bytes())?,
         };
         let workspaces = self.0.host.workspaces.clone();
         Ok(match place {
@@ -182,6 +218,18 @@ impl Control {
             NotAPath::Climbs => FileError::Outside,
         };
         Ok((Err(error), self.told(&trip.id, trip.news(live.reset))))
+    }
+
+    /// Has the sandbox do what the host cannot, provided that it can be told of the path.
+    async fn hand_over(&self, trip: &Trip, reset: Option<(u64, Notice)>) -> Result<Done, Refusal> {
+        if let Some(path) = &trip.path {
+            download::text_of(path)?;
+        }
+        if trip.site.expected != Expected::Anything {
+            let why = "only the sandbox can write there, and it knows no if_match";
+            return Err(FileRefusal::Handed(format!("{}: {why}", trip.op.target())).into());
+        }
+        self.by_sandbox(trip, reset).await
     }
 
     async fn by_host(
@@ -214,7 +262,7 @@ impl Control {
         match done {
             Err(FileError::TooLarge { .. }) => {}
             Err(error) if error.is_for_the_sandbox() => {
-                return self.by_sandbox(trip, reset).await;
+                return self.hand_over(trip, reset).await;
             }
             Ok(_) | Err(_) => {}
         }

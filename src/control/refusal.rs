@@ -253,6 +253,7 @@ impl Refusal {
             Self::SandboxCeiling {
                 id, name, limit, ..
             } => ceiling(name, *limit, *limit, session(id)),
+            Self::Files(refusal) => return refusal.ceiling(),
             Self::UnknownRuntime { .. }
             | Self::UserNotPossible(_)
             | Self::NotPossible(_)
@@ -266,7 +267,6 @@ impl Refusal {
             | Self::UserNotAllowed(_)
             | Self::NoTty(_)
             | Self::AttachWithoutId
-            | Self::Files(_)
             | Self::NothingToAttach(_)
             | Self::NoSession(_)
             | Self::NoHold(_)
@@ -287,7 +287,7 @@ impl Refusal {
     }
 }
 
-fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Ceiling {
+pub(super) fn ceiling(name: &str, limit: u64, used: u64, scope: String) -> Ceiling {
     Ceiling {
         name: name.to_owned(),
         limit,

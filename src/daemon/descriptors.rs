@@ -37,6 +37,7 @@ impl Wanted {
     /// Descriptors with which nothing has to be held back.
     fn total(self) -> usize {
         self.fixed()
+            .saturating_add(crate::control::files::DESCRIPTORS_MAX)
             .saturating_add(self.agents)
             .saturating_add(self.commands)
             .saturating_add(self.connections)

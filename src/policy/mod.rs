@@ -161,6 +161,8 @@ pub struct Limits {
     pub execute_timeout: Duration,
     /// Bytes of the largest file that is read whole.
     pub max_read_bytes: u64,
+    /// Bytes of the largest file that is taken in by streaming.
+    pub max_upload_bytes: u64,
     /// Commands in flight over all sessions.
     pub max_running_commands: usize,
     /// Bounds of runs.

@@ -36,6 +36,7 @@ pub(crate) fn terms() -> Terms {
         limits: Limits {
             execute_timeout: Duration::from_mins(5),
             max_read_bytes: 8 << 20,
+            max_upload_bytes: 10 << 30,
             max_running_commands: 256,
             runs: crate::policy::RunLimits {
                 per_session: 64,

@@ -33,6 +33,9 @@ pub struct ReadResponse {
     /// Why the file could not be read, only where it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What tells this content of the file from others, where the host has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
     /// Told once after a reset.
     #[serde(flatten)]
     pub reset: ResetTold,
@@ -53,6 +56,9 @@ pub struct ReadBytesResponse {
     /// Why they cannot, only where they cannot: an empty file can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What tells this content of the file from others, where the host has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
     /// Told once after a reset.
     #[serde(flatten)]
     pub reset: ResetTold,
@@ -74,6 +80,9 @@ pub struct WriteResponse {
     pub path: Option<String>,
     /// Why it was not.
     pub error: Option<String>,
+    /// What tells this content of the file from others, where the host has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
     /// Told once after a reset.
     #[serde(flatten)]
     pub reset: ResetTold,
@@ -102,6 +111,9 @@ pub struct EditResponse {
     pub error: Option<String>,
     /// How often the text was replaced.
     pub occurrences: Option<u64>,
+    /// What tells this content of the file from others, where the host has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
     /// Told once after a reset.
     #[serde(flatten)]
     pub reset: ResetTold,
@@ -136,6 +148,9 @@ pub struct FileEntry {
     /// The name's bytes in base64, where they are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_b64: Option<String>,
+    /// The path's bytes in base64, where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_b64: Option<String>,
 }
 
 /// Asks for files whose paths fit a pattern.
@@ -189,6 +204,9 @@ pub struct GrepMatch {
     pub line_number: u64,
     /// The line without its end.
     pub line: String,
+    /// The path's bytes in base64, where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_b64: Option<String>,
 }
 
 /// A path that a search left out.
@@ -200,11 +218,51 @@ pub struct SkippedPath {
     pub reason: String,
 }
 
+/// A file that was taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uploaded {
+    /// The absolute path.
+    pub path: String,
+    /// Its bytes.
+    pub size: u64,
+    /// The SHA-256 of its bytes, in hexadecimal digits.
+    pub sha256: String,
+    /// What tells it from others, as the header `ETag` has it without quotes; of files of
+    /// the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// Told once after a reset.
+    #[serde(flatten)]
+    pub reset: ResetTold,
+}
+
+/// A change in a directory that is watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// `created`, `modified`, `removed`, `moved`, `overflow` or `gone`.
+    pub kind: String,
+    /// The path, as the request spelled the directory; of `overflow` and `gone` the
+    /// directory.
+    pub path: String,
+    /// The bytes of the path in base64, where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_b64: Option<String>,
+    /// What the path was before it was moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The bytes of that in base64, where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_b64: Option<String>,
+}
+
 /// Where a path leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RealpathResponse {
     /// The absolute path.
     pub path: String,
+    /// The path's bytes in base64, where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_b64: Option<String>,
 }
 
 /// Asks for what lies below a directory of a stored workspace.

@@ -21,6 +21,7 @@ mod sidecar;
 #[cfg(test)]
 mod attacks;
 mod beneath;
+mod digest;
 mod discard;
 mod edit;
 mod lines;
@@ -29,6 +30,7 @@ mod path;
 mod read;
 mod refused;
 mod text;
+mod watch;
 mod write;
 
 use std::io;
@@ -41,6 +43,7 @@ use crate::id::{Nonce, SessionId};
 pub use beneath::{
     Dir, Entry, Extent, Kind, Listing, Meta, Named, Opened, Owner, Unsupported, probe,
 };
+pub use digest::ContentDigest;
 pub use edit::{Change, Edited, Times, replaced};
 pub use lines::{Behind, Bounds, Slice, Window, lines_of};
 pub use path::{
@@ -54,7 +57,8 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
 pub use text::{Decoding, Family, Sample};
-pub use write::{Draft, Expected, Replacing, Survives};
+pub use watch::{Alteration, NotWatched, Watch};
+pub use write::{Arrival, Draft, Expected, Placed, Replacing, Survives};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";

@@ -26,6 +26,9 @@ use crate::id::Nonce;
 const NEW_FILE: u32 = 0o644;
 /// What a file keeps of its mode when it is replaced: no bit that lends its owner's rights.
 const KEPT_MODE: u32 = 0o777;
+/// How the name begins and ends that a file has before it is in its place.
+const ASIDE_BEGINS: &str = ".sandboxd-";
+const ASIDE_ENDS: &str = ".tmp";
 
 /// How a file is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +81,24 @@ pub struct Draft {
     file: File,
     n_bytes: u64,
     how: Replacing,
+}
+
+/// A file that was put in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// What is there now.
+    pub meta: Meta,
+    /// Whether it was new.
+    pub arrival: Arrival,
+}
+
+/// Whether a file took the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Nothing was there.
+    New,
+    /// Its old content is gone.
+    Replaced,
 }
 
 impl Dir {
@@ -150,12 +171,21 @@ impl Draft {
     /// The old content is as it was, but for [`FileError::Moved`]: then the new one is
     /// wherever its directory is now.
     pub fn commit(self) -> Result<Meta, FileError> {
+        self.place().map(|placed| placed.meta)
+    }
+
+    /// Like [`Draft::commit`]; says too whether something was there before.
+    pub fn place(self) -> Result<Placed, FileError> {
         let turn = self.turn()?;
-        self.commit_in(&turn)
+        self.place_in(&turn)
     }
 
     /// Puts the new content in its place for one who has the turn at it.
-    pub(super) fn commit_in(mut self, _turn: &Turn) -> Result<Meta, FileError> {
+    pub(super) fn commit_in(self, turn: &Turn) -> Result<Meta, FileError> {
+        self.place_in(turn).map(|placed| placed.meta)
+    }
+
+    fn place_in(mut self, _turn: &Turn) -> Result<Placed, FileError> {
         let old = look(&self.parent, &self.name)?;
         self.how.expected.check(old.as_ref())?;
         self.dress(old.as_ref())?;
@@ -172,7 +202,14 @@ impl Draft {
             rustix::fs::fsync(self.parent.fd())?;
         }
         self.check_path()?;
-        Ok(Meta::of(&rustix::fs::fstat(&self.file)?))
+        Ok(Placed {
+            meta: Meta::of(&rustix::fs::fstat(&self.file)?),
+            arrival: if old.is_some() {
+                Arrival::Replaced
+            } else {
+                Arrival::New
+            },
+        })
     }
 
     /// Makes sure that the directory is still where its path leads.
@@ -301,7 +338,14 @@ fn named(parent: &Dir) -> Result<(File, String), FileError> {
 
 /// Returns a name that nobody can foretell, however long the name beside it is.
 fn name_aside() -> String {
-    format!(".sandboxd-{}.tmp", Nonce::random())
+    format!("{ASIDE_BEGINS}{}{ASIDE_ENDS}", Nonce::random())
+}
+
+/// Returns whether a name is one that a file has while it is written.
+pub(super) fn is_aside(name: &[u8]) -> bool {
+    let begins = name.strip_prefix(ASIDE_BEGINS.as_bytes());
+    let nonce = begins.and_then(|rest| rest.strip_suffix(ASIDE_ENDS.as_bytes()));
+    nonce.is_some_and(|nonce| nonce.len() == 32 && nonce.iter().all(u8::is_ascii_hexdigit))
 }
 
 #[cfg(test)]
@@ -459,6 +503,7 @@ mod tests {
 
     #[test]
     fn a_draft_with_a_name_works_like_one_without() {
+        assert!(is_aside(name_aside().as_bytes()) && !is_aside(b".sandboxd-x.tmp"));
         let (temp, dir) = workspace();
         let with_name = |asked: &str| {
             let mut draft = dir.draft(&path(asked), how()).unwrap();

@@ -20,20 +20,20 @@ const HEALED_SOON: Duration = Duration::from_secs(10);
 const OPENINGS_MAX: usize = 60;
 
 /// A file system of its own, and a file that fills it.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     mount: TempDir,
     /// The image that a block device is made of.
     _image: Option<NamedTempFile>,
 }
 
 impl SmallDisk {
-    fn mount(size: &str) -> Self {
+    pub(crate) fn mount(size: &str) -> Self {
         let options = format!("size={size}");
         Self::mounted(&["-t", "tmpfs", "-o", &options, "tmpfs"], None)
     }
 
     /// Mounts an ext4 of so many MiB, on a loop device.
-    fn ext4(mib: u64) -> Self {
+    pub(crate) fn ext4(mib: u64) -> Self {
         let image = NamedTempFile::new().unwrap();
         image.as_file().set_len(mib << 20).unwrap();
         let made = Command::new("mkfs.ext4")
@@ -61,7 +61,7 @@ impl SmallDisk {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.mount.path()
     }
 

@@ -86,7 +86,7 @@ fn a_daemon_with_few_descriptors_warns_sheds_load_with_a_reason_and_recovers() {
     for part in [
         "WARN",
         "limit=128",
-        "needed=1436",
+        "needed=1884",
         "LimitNOFILE=",
         "ulimit -n",
         "SANDBOXD_MAX_CONNECTIONS",

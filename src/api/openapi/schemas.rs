@@ -1,5 +1,7 @@
 //! Describes the wire types as JSON schemas.
 
+mod files;
+
 use serde_json::{Map, Value, json};
 
 use super::reference;
@@ -53,13 +55,6 @@ type Fields = &'static [(&'static str, Of)];
 
 /// Told once after a sandbox was reset.
 const RESET: Fields = &[("incarnation", Of::Integer), ("reset_reason", Of::Text)];
-/// The same of what also says why a file was not read.
-const READ: Fields = &[
-    ("error", Of::Text),
-    ("incarnation", Of::Integer),
-    ("reset_reason", Of::Text),
-];
-
 /// Schemas that are lists of another one.
 const LISTS: &[(&str, &str)] = &[("FileEntries", "FileEntry")];
 
@@ -230,140 +225,6 @@ const SCHEMAS: &[Schema] = &[
             ("incarnation", Of::Integer),
             ("reset_reason", Of::Text),
         ],
-    ),
-    (
-        "ReadRequest",
-        &[("path", Of::Text)],
-        &[("offset", Of::Integer), ("limit", Of::Integer)],
-    ),
-    ("ReadResponse", &[("content", Of::Text)], READ),
-    ("PathRequest", &[("path", Of::Text)], &[]),
-    ("ReadBytesResponse", &[("content_b64", Of::Text)], READ),
-    (
-        "WriteRequest",
-        &[("path", Of::Text), ("content_b64", Of::Text)],
-        &[],
-    ),
-    (
-        "WriteResponse",
-        &[
-            ("path", Of::Maybe(&Of::Text)),
-            ("error", Of::Maybe(&Of::Text)),
-        ],
-        RESET,
-    ),
-    (
-        "EditRequest",
-        &[
-            ("path", Of::Text),
-            ("old_string", Of::Text),
-            ("new_string", Of::Text),
-        ],
-        &[("replace_all", Of::Flag)],
-    ),
-    (
-        "EditResponse",
-        &[
-            ("path", Of::Maybe(&Of::Text)),
-            ("error", Of::Maybe(&Of::Text)),
-            ("occurrences", Of::Maybe(&Of::Integer)),
-        ],
-        RESET,
-    ),
-    ("ExistsResponse", &[("exists", Of::Flag)], RESET),
-    (
-        "FileEntry",
-        &[
-            ("name", Of::Text),
-            ("path", Of::Text),
-            ("is_dir", Of::Flag),
-            ("size", Of::Maybe(&Of::Integer)),
-            ("modified_at", Of::Maybe(&Of::Text)),
-        ],
-        &[("kind", Of::Text), ("name_b64", Of::Text)],
-    ),
-    (
-        "GlobRequest",
-        &[("pattern", Of::Text)],
-        &[("path", Of::Text)],
-    ),
-    (
-        "GrepRequest",
-        &[("pattern", Of::Text)],
-        &[
-            ("path", Of::Maybe(&Of::Text)),
-            ("glob", Of::Maybe(&Of::Text)),
-            ("ignore_hidden", Of::Flag),
-        ],
-    ),
-    (
-        "GrepResponse",
-        &[
-            ("matches", Of::Listed("GrepMatch")),
-            ("error", Of::Maybe(&Of::Text)),
-        ],
-        &[
-            ("skipped", Of::Listed("SkippedPath")),
-            ("truncated", Of::Flag),
-            ("incarnation", Of::Integer),
-            ("reset_reason", Of::Text),
-        ],
-    ),
-    (
-        "GrepMatch",
-        &[
-            ("path", Of::Text),
-            ("line_number", Of::Integer),
-            ("line", Of::Text),
-        ],
-        &[],
-    ),
-    (
-        "SkippedPath",
-        &[("path", Of::Text), ("reason", Of::Text)],
-        &[],
-    ),
-    ("RealpathResponse", &[("path", Of::Text)], &[]),
-    (
-        "TreeRequest",
-        &[],
-        &[
-            ("path", Of::Text),
-            ("max_depth", Of::Integer),
-            ("max_entries", Of::Integer),
-        ],
-    ),
-    (
-        "TreeResponse",
-        &[
-            ("entries", Of::Listed("FileEntry")),
-            ("truncated", Of::Flag),
-        ],
-        &[],
-    ),
-    (
-        "TreesRequest",
-        &[("sessions", Of::Texts)],
-        &[
-            ("path", Of::Text),
-            ("max_depth", Of::Integer),
-            ("max_entries", Of::Integer),
-        ],
-    ),
-    (
-        "TreesResponse",
-        &[("results", Of::Listed("TreeResult"))],
-        &[],
-    ),
-    (
-        "TreeResult",
-        &[
-            ("session_id", Of::Text),
-            ("tree", Of::Maybe(&Of::Ref("TreeResponse"))),
-            ("error", Of::Maybe(&Of::Text)),
-            ("status_code", Of::Maybe(&Of::Integer)),
-        ],
-        &[],
     ),
     (
         "RunRequest",
@@ -545,7 +406,7 @@ const SCHEMAS: &[Schema] = &[
 
 /// Writes the schemas of all wire types, by their names.
 pub(super) fn schemas() -> Value {
-    let all = SCHEMAS.iter().chain(events::SCHEMAS);
+    let all = SCHEMAS.iter().chain(events::SCHEMAS).chain(files::SCHEMAS);
     let named = all.map(|(name, always, sometimes)| {
         let properties: Map<String, Value> = always
             .iter()

@@ -138,6 +138,18 @@ pub(super) const ROWS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_MAX_UPLOAD_BYTES",
+        kind: Whole(1, BYTES_MAX),
+        default: Is("10737418240"),
+        group: Operation,
+        doc: "Bytes of the largest file that is taken in by `PUT /sessions/{id}/file`.",
+        nuance: "Holds for files of the work directory, which are written as they come and \
+            take no memory; what only the sandbox can write is bounded by \
+            SANDBOXD_MAX_READ_BYTES. Downloads have no such bound.",
+        example: "1073741824",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_MAX_WORKERS",
         kind: Whole(1, 1_024),
         default: Is("32"),

@@ -3,19 +3,24 @@
 use serde::Serialize;
 
 use super::super::errand::Reset;
+use super::given::GivenPath;
 use crate::id::RequestId;
 use crate::wire::files::{
     EditResponse, ExistsResponse, FileEntry, GrepResponse, ReadBytesResponse, ReadResponse,
-    ResetTold, WriteResponse,
+    WriteResponse,
 };
 use crate::workspace::search::{Hidden, is_work_directory};
-use crate::workspace::{Times, Window};
+use crate::workspace::{Expected, Times, Window};
 
 /// An operation, and the request that asks for it.
 #[derive(Debug)]
 pub struct Asked {
     /// What is to be done.
     pub op: Op,
+    /// The path that it is about, where that is not UTF-8.
+    pub path: Option<GivenPath>,
+    /// What has to be there before it is written to.
+    pub expected: Expected,
     /// The request.
     pub request_id: RequestId,
 }
@@ -176,10 +181,7 @@ impl Answer {
     pub(super) fn tell(&mut self, reset: Option<Reset>) -> Option<u64> {
         let reset = reset?;
         let incarnation = Some(reset.incarnation);
-        let told = ResetTold {
-            incarnation,
-            reset_reason: Some(reset.reason),
-        };
+        let told = reset.wire();
         match self {
             Self::Read(answer) => answer.reset = told,
             Self::Bytes(answer) => answer.reset = told,

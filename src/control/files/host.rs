@@ -49,15 +49,22 @@ pub(super) struct Site {
     pub(super) bytes_max: u64,
     /// Until when a search may go on.
     pub(super) patience: Patience,
+    /// What has to be there before it is written to.
+    pub(super) expected: Expected,
 }
 
 impl Site {
     /// Returns a path as the sandbox has it, as it was written otherwise.
     pub(super) fn absolute(&self, path: &str) -> String {
-        if is_absolute(path.as_bytes()) {
-            return path.to_owned();
-        }
-        format!("{}/{path}", self.work_dir.trim_end_matches('/'))
+        absolute(&self.work_dir, path)
+    }
+
+    /// Says how a file is replaced that is the expected one.
+    fn replacing(&self, dir: &Dir, at: &RelPath, bytes_max: u64) -> Result<Replacing, FileError> {
+        Ok(Replacing {
+            expected: dir.known(at, self.expected.clone(), SCAN_BYTES_MAX)?,
+            ..replacing(dir, bytes_max)?
+        })
     }
 
     pub(super) fn bounds(&self) -> Bounds {
@@ -66,6 +73,14 @@ impl Site {
             scan_bytes_max: SCAN_BYTES_MAX.max(self.bytes_max),
         }
     }
+}
+
+/// Returns a path as the sandbox has it, as it was written otherwise.
+pub(super) fn absolute(work_dir: &str, path: &str) -> String {
+    if is_absolute(path.as_bytes()) {
+        return path.to_owned();
+    }
+    format!("{}/{path}", work_dir.trim_end_matches('/'))
 }
 
 /// Carries out an operation on what is at `at` in a work directory.
@@ -83,16 +98,26 @@ pub(super) fn carry_out(
             let slice = slice.map_err(|error| sized(error, opened.meta.size))?;
             Ok(Answer::Read(ReadResponse {
                 content: words::lines(slice, *window),
+                etag: Some(opened.meta.etag()),
                 ..ReadResponse::default()
             }))
         }
         Op::ReadBytes { .. } => {
-            let bytes = dir.open_file(at)?.read_whole(site.bytes_max)?;
-            Ok(bytes_answer(&bytes))
+            let opened = dir.open_file(at)?;
+            let bytes = opened.read_whole(site.bytes_max)?;
+            Ok(Answer::Bytes(ReadBytesResponse {
+                content_b64: STANDARD.encode(bytes),
+                etag: Some(opened.meta.etag()),
+                ..ReadBytesResponse::default()
+            }))
         }
         Op::Write { path, bytes } => {
-            dir.write(at, bytes, replacing(dir, u64::MAX)?)?;
-            Ok(written(site.absolute(path)))
+            let meta = dir.write(at, bytes, site.replacing(dir, at, u64::MAX)?)?;
+            Ok(Answer::Write(WriteResponse {
+                path: Some(site.absolute(path)),
+                etag: Some(meta.etag()),
+                ..WriteResponse::default()
+            }))
         }
         Op::Edit {
             path,
@@ -106,8 +131,14 @@ pub(super) fn carry_out(
                 times: *times,
             };
             let family = Family::of(path.as_bytes());
-            let edited = dir.edit(at, change, family, &replacing(dir, site.bytes_max)?)?;
-            Ok(edited_answer(site.absolute(path), edited.n_replaced))
+            let how = site.replacing(dir, at, site.bytes_max)?;
+            let edited = dir.edit(at, change, family, &how)?;
+            Ok(Answer::Edit(EditResponse {
+                path: Some(site.absolute(path)),
+                occurrences: Some(edited.n_replaced),
+                etag: Some(edited.meta.etag()),
+                ..EditResponse::default()
+            }))
         }
         Op::Exists { .. } => match dir.stat(at)?.kind {
             Kind::File => Ok(exists(true)),
@@ -208,12 +239,11 @@ impl Seen {
             shown.extend_from_slice(b" -> ");
             shown.extend_from_slice(target);
         }
-        let path = format!(
-            "{}/{}",
-            directory.trim_end_matches('/'),
-            String::from_utf8_lossy(&shown)
-        );
+        let directory = directory.trim_end_matches('/');
+        let path = format!("{directory}/{}", String::from_utf8_lossy(&shown));
+        let whole = [directory.as_bytes(), b"/", &self.name].concat();
         FileEntry {
+            path_b64: WireName::of(&whole).b64,
             name: String::from_utf8_lossy(&shown).into_owned(),
             path,
             is_dir: self.kind == Kind::Dir,
@@ -275,6 +305,7 @@ pub(super) fn found_files(op: &Op, paths: Vec<Vec<u8>>) -> Answer {
             modified_at: None,
             kind: Some("file".to_owned()),
             name_b64: name.b64,
+            path_b64: WireName::of(&path).b64,
         }
     };
     let mut entries: Vec<FileEntry> = paths.into_iter().map(entry).collect();
@@ -295,8 +326,8 @@ fn start_error(error: SearchError) -> FileError {
 pub(super) fn query(
     pattern: &str,
     filter: Option<&str>,
-) -> Result<(Expression, Option<Pattern>), Answer> {
-    let refused = |why: String| Answer::Grep(words::not_searched(&why));
+) -> Result<(Expression, Option<Pattern>), Box<Answer>> {
+    let refused = |why: String| Box::new(Answer::Grep(words::not_searched(&why)));
     let expression = Expression::parse(pattern).map_err(|error| refused(error.to_string()))?;
     let filter = filter.map(Pattern::parse).transpose();
     let filter = filter.map_err(|error| refused(error.to_string()))?;
@@ -315,7 +346,7 @@ fn grepped(dir: &Dir, op: &Op, at: &RelPath, patience: &Patience) -> Result<Answ
     };
     let (expression, filter) = match query(pattern, filter.as_deref()) {
         Ok(query) => query,
-        Err(answer) => return Ok(answer),
+        Err(answer) => return Ok(*answer),
     };
     let query = Query {
         expression: &expression,
@@ -340,6 +371,7 @@ fn found_lines(op: &Op, found: Grepped) -> Answer {
     let root = op.spelled_root().as_bytes();
     let matches = found.hits.into_iter().map(|hit| GrepMatch {
         path: String::from_utf8_lossy(&spell(root, &hit.path)).into_owned(),
+        path_b64: WireName::of(&spell(root, &hit.path)).b64,
         line_number: hit.line_number,
         line: String::from_utf8_lossy(&hit.line).into_owned(),
     });

@@ -102,7 +102,7 @@ impl Control {
             } => {
                 let filter = match query(pattern, filter.as_deref()) {
                     Ok((_, filter)) => filter,
-                    Err(answer) => return Ok(Ok(answer)),
+                    Err(answer) => return Ok(Ok(*answer)),
                 };
                 self.grep_inside(trip, (pattern, filter, *hidden), told)
                     .await?
@@ -148,7 +148,7 @@ impl Control {
     }
 
     /// Fetches a whole file.
-    async fn fetch(
+    pub(super) async fn fetch(
         &self,
         trip: &Trip,
         path: &str,
@@ -169,7 +169,7 @@ impl Control {
     }
 
     /// Replaces a whole file.
-    async fn put(
+    pub(super) async fn put(
         &self,
         trip: &Trip,
         path: &str,
@@ -485,6 +485,7 @@ fn hits(op: &Op, stdout: &[u8], is_file: bool) -> Answer {
                     path: path.clone(),
                     line_number,
                     line: line.to_owned(),
+                    path_b64: None,
                 });
             }
         }

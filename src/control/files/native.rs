@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::errand::Entry;
 use super::super::{Control, Refusal};
+use super::given::GivenPath;
 use super::host::{ENTRIES_MAX, kind_word, replacing};
 use super::refusal::{ErrorName, FileRefusal};
 use super::words;
@@ -57,7 +58,7 @@ struct Ground {
     workspaces: Workspaces,
     dir: Dir,
     at: RelPath,
-    path: String,
+    path: GivenPath,
     work_dir: String,
     bytes_max: u64,
 }
@@ -113,7 +114,7 @@ impl Control {
     pub async fn native(
         &self,
         id: &SessionId,
-        (native, path): (Native, String),
+        (native, path): (Native, GivenPath),
         request_id: &RequestId,
     ) -> Result<NativeAnswer, Refusal> {
         let began = self.0.books.clock.now();
@@ -138,7 +139,7 @@ impl Control {
         if self.open_record(id).is_none() {
             return Err(Refusal::NoSession(id.clone()));
         }
-        let (name, target) = (native.name(), path.clone());
+        let (name, target) = (native.name(), path.lossy().to_owned());
         let (session, bytes_max) = (id.clone(), policy.limits.max_read_bytes);
         let work_dir = policy.interior.work_dir.clone();
         let work = tokio::task::spawn_blocking(move || {
@@ -199,7 +200,7 @@ impl Ground {
                 let name = whole.rsplit(|byte| *byte == b'/').next();
                 let name = name.unwrap_or_default();
                 let mut entry = entry(name, &meta, &whole)?;
-                entry.path.clone_from(&self.path);
+                self.path.lossy().clone_into(&mut entry.path);
                 Ok(NativeAnswer::Entry(entry))
             }
             Native::List => {
@@ -223,8 +224,11 @@ impl Ground {
                     Ok(_) | Err(FileError::NotFound | FileError::NotDirectory) => {}
                     Err(error) => return Err(error),
                 }
-                let path = String::from_utf8_lossy(&self.absolute(at)).into_owned();
-                Ok(NativeAnswer::Path(RealpathResponse { path }))
+                let whole = WireName::of(&self.absolute(at));
+                Ok(NativeAnswer::Path(RealpathResponse {
+                    path: whole.text,
+                    path_b64: whole.b64,
+                }))
             }
             Native::Mkdir => {
                 dir.make_dirs(at, Some(dir.meta()?.owner))?;
@@ -288,7 +292,7 @@ impl Ground {
 }
 
 /// Says where the host has a path, or why it has not.
-fn place(work_dir: &str, path: &str) -> Result<RelPath, FileRefusal> {
+fn place(work_dir: &str, path: &GivenPath) -> Result<RelPath, FileRefusal> {
     let handed = |why: &str| Err(FileRefusal::Handed(format!("{path} {why}")));
     if !is_absolute(path.as_bytes()) {
         let message = format!("path must be absolute: '{path}'");
@@ -308,7 +312,7 @@ fn named(name: ErrorName, message: String) -> FileRefusal {
     FileRefusal::Named { name, message }
 }
 
-fn missing(path: &str) -> String {
+fn missing(path: &GivenPath) -> String {
     format!("[Errno 2] No such file or directory: '{path}'")
 }
 
@@ -329,6 +333,7 @@ fn entry(name: &[u8], meta: &Meta, whole: &[u8]) -> Result<FileEntry, FileError>
         modified_at: None,
         kind: Some(kind_word(meta.kind).to_owned()),
         name_b64: name.b64,
+        path_b64: WireName::of(whole).b64,
     })
 }
 

@@ -1,6 +1,8 @@
 //! Why something with files was refused, in the words that the caller reads.
 
+use crate::control::refusal::ceiling;
 use crate::id::SessionId;
+use crate::wire::error::Ceiling;
 
 /// A refused request about files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +42,34 @@ pub enum FileRefusal {
     /// The sandbox itself has to do it, for this reason.
     #[error("{0}")]
     Handed(String),
+    /// The file has more bytes than it may.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Something keeps the file from being written.
+    #[error("{0}")]
+    Unwritable(String),
+    /// What is there is not what the request's headers expect.
+    #[error("{0} is not the file that the request expects")]
+    Condition(String),
+    /// What is there is not what the request's `if_match` expects.
+    #[error("{0} is not the file that if_match expects. Read it again.")]
+    Changed(String),
+    /// There are as many as may be.
+    #[error("{limit} of {limit} {what} go on{}. Try again when one has ended.",
+        of.as_ref().map(|id| format!(" in session {id}")).unwrap_or_default())]
+    TooMany {
+        /// What there are as many of as may be.
+        what: &'static str,
+        /// The stable name of the ceiling.
+        name: &'static str,
+        /// The ceiling.
+        limit: u64,
+        /// The session, where the ceiling is a session's.
+        of: Option<SessionId>,
+    },
+    /// The host's kernel gives no more of something; its setting.
+    #[error("The host has no more watches. Raise {0} on the host.")]
+    HostCeiling(&'static str),
     /// It is an error of the caller's, under the name that Python has for it.
     #[error("{message}")]
     Named {
@@ -63,6 +93,23 @@ pub enum ErrorName {
     FileExists,
     /// It is no path for this.
     Value,
+}
+
+impl FileRefusal {
+    /// Returns the ceiling that refused, if one did.
+    pub fn ceiling(&self) -> Option<Ceiling> {
+        let Self::TooMany {
+            name, limit, of, ..
+        } = self
+        else {
+            return None;
+        };
+        let scope = match of {
+            Some(id) => format!("session:{id}"),
+            None => "service".to_owned(),
+        };
+        Some(ceiling(name, *limit, *limit, scope))
+    }
 }
 
 impl ErrorName {

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{Control, Refusal};
+use super::given::GivenPath;
 use super::host::{ENTRIES_MAX, SCAN_BYTES_MAX, kind_word, sized, sorted};
 use super::refusal::FileRefusal;
 use super::words;
@@ -18,7 +19,9 @@ use crate::cause::chain;
 use crate::id::SessionId;
 use crate::wire::files::{FileEntry, ReadBytesResponse, ReadResponse, TreeResponse};
 use crate::workspace::search::{Leaf, Patience, SearchError, Start, TreeBounds, tree};
-use crate::workspace::{Bounds, Dir, Family, FileError, Kind, NotAPath, RelPath, Window, WireName};
+use crate::workspace::{
+    Bounds, Dir, Family, FileError, Kind, NotAPath, Opened, RelPath, Window, WireName,
+};
 
 /// Bytes of the paths of one tree.
 const TREE_BYTES_MAX: usize = 16 << 20;
@@ -27,7 +30,7 @@ const TREE_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The directory.
-    pub path: String,
+    pub path: GivenPath,
     /// Levels.
     pub depth: usize,
     /// Entries.
@@ -54,7 +57,7 @@ impl Control {
     pub async fn stored_entries(
         &self,
         id: &SessionId,
-        path: String,
+        path: GivenPath,
     ) -> Result<Vec<FileEntry>, Refusal> {
         self.stored(id, path, Wanted::Directory, |stored| {
             let listing = stored.dir.open_dir(&stored.path)?.list(ENTRIES_MAX)?;
@@ -84,7 +87,7 @@ impl Control {
     pub async fn stored_lines(
         &self,
         id: &SessionId,
-        path: String,
+        path: GivenPath,
         window: Window,
     ) -> Result<ReadResponse, Refusal> {
         self.stored(id, path, Wanted::File, move |stored| {
@@ -98,6 +101,7 @@ impl Control {
             let slice = slice.map_err(|error| sized(error, opened.meta.size))?;
             Ok(ReadResponse {
                 content: words::lines(slice, window),
+                etag: Some(opened.meta.etag()),
                 ..ReadResponse::default()
             })
         })
@@ -108,15 +112,28 @@ impl Control {
     pub async fn stored_bytes(
         &self,
         id: &SessionId,
-        path: String,
+        path: GivenPath,
     ) -> Result<ReadBytesResponse, Refusal> {
         self.stored(id, path, Wanted::File, |stored| {
             let opened = stored.dir.open_file(&stored.path)?;
             let bytes = opened.read_whole(stored.bytes_max)?;
             Ok(ReadBytesResponse {
                 content_b64: STANDARD.encode(bytes),
+                etag: Some(opened.meta.etag()),
                 ..ReadBytesResponse::default()
             })
+        })
+        .await
+    }
+
+    /// Opens a file of a stored workspace.
+    pub(super) async fn stored_file(
+        &self,
+        id: &SessionId,
+        path: GivenPath,
+    ) -> Result<Opened, Refusal> {
+        self.stored(id, path, Wanted::File, |stored| {
+            stored.dir.open_file(&stored.path)
         })
         .await
     }
@@ -164,7 +181,7 @@ impl Control {
     async fn stored<T: Send + 'static>(
         &self,
         id: &SessionId,
-        path: String,
+        path: GivenPath,
         wanted: Wanted,
         read: impl FnOnce(&Stored) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Refusal> {
@@ -192,7 +209,7 @@ impl Control {
                 Err(error) => return Err(FileRefusal::Broken(chain(&error))),
             };
             let at = RelPath::stored(work_dir.as_bytes(), path.as_bytes());
-            let at = at.map_err(|error| no_path(error, &path, wanted))?;
+            let at = at.map_err(|error| no_path(error, path.lossy(), wanted))?;
             let stored = Stored {
                 dir,
                 path: at,
@@ -254,6 +271,7 @@ fn entry(leaf: &Leaf) -> FileEntry {
         modified_at: leaf.modified.and_then(|(secs, nanos)| iso(secs, nanos)),
         kind: Some(kind_word(leaf.kind).to_owned()),
         name_b64: name.b64,
+        path_b64: WireName::of(&leaf.path).b64,
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod desk;
 pub(crate) mod docker;
 pub(crate) mod fake;
 pub(crate) mod fault;
+pub(crate) mod file_case;
 pub(crate) mod http;
 pub(crate) mod matcher;
 pub(crate) mod notify;
