@@ -64,6 +64,7 @@ fn row(route: &Route) -> String {
     let answer = match route.answers {
         Answer::Json(schema) | Answer::Made(schema) | Answer::Stream(schema) => schema,
         Answer::Bytes => "bytes",
+        Answer::Archive => "an archive",
         Answer::Document => "a document",
         Answer::Socket => "a WebSocket",
         Answer::Nothing => "204",
@@ -72,6 +73,7 @@ fn row(route: &Route) -> String {
         Takes::Nothing => "–",
         Takes::Json(schema) => schema,
         Takes::Bytes => "bytes",
+        Takes::Archive => "an archive",
     };
     format!(
         "<tr><td><code>{} {}</code></td><td>{}{query}</td><td>{token}</td><td>{}</td><td>{answer}</td></tr>",

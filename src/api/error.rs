@@ -3,6 +3,8 @@
 //! A handler answers with a [`Failure`]; the body is written at the edge, where
 //! the request id is known.
 
+mod archives;
+
 use std::borrow::Cow;
 
 use axum::body::Body;
@@ -335,6 +337,13 @@ fn refusal_row(refusal: &Refusal) -> Row {
         ),
         Refusal::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", After(4)),
         Refusal::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "no_space", Never),
+        Refusal::WorkspaceFull { .. } => {
+            (StatusCode::INSUFFICIENT_STORAGE, "workspace_full", Never)
+        }
+        Refusal::ArchiveCeiling { .. } => {
+            (StatusCode::TOO_MANY_REQUESTS, "archive_ceiling", After(10))
+        }
+        Refusal::Archive(refusal) => archives::row(refusal),
         Refusal::SandboxGone(_) => (StatusCode::GONE, "sandbox_gone", Never),
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 mod schemas;
+mod workspaces;
 
 use schemas::schemas;
 
@@ -58,6 +59,7 @@ fn operation(route: &Route) -> Value {
         Takes::Nothing => None,
         Takes::Json(schema) => Some(content(schema)),
         Takes::Bytes => Some(json!({ "application/octet-stream": {} })),
+        Takes::Archive => Some(json!({ "application/x-tar": {}, "application/zstd": {} })),
     };
     if let Some(content) = body {
         let body = json!({ "required": true, "content": content });
@@ -129,6 +131,10 @@ fn responses(route: &Route) -> Value {
         Answer::Bytes => {
             let content = json!({ "application/octet-stream": {} });
             json!({ "200": { "description": "The bytes", "content": content } })
+        }
+        Answer::Archive => {
+            let content = json!({ "application/x-tar": {}, "application/zstd": {} });
+            json!({ "200": { "description": "The archive, as it is packed", "content": content } })
         }
         Answer::Document => json!({ "200": { "description": "The document" } }),
         Answer::Socket => json!({ "101": { "description": "The WebSocket" } }),
@@ -317,6 +323,18 @@ mod tests {
             (
                 "OutputGap",
                 serde_json::to_value(crate::wire::runs::Gap::default()).unwrap(),
+            ),
+            (
+                "WorkspaceInfo",
+                serde_json::to_value(crate::wire::workspaces::WorkspaceInfo::default()).unwrap(),
+            ),
+            (
+                "WorkspaceList",
+                serde_json::to_value(crate::wire::workspaces::WorkspaceList::default()).unwrap(),
+            ),
+            (
+                "ImportResponse",
+                serde_json::to_value(crate::wire::workspaces::ImportResponse::default()).unwrap(),
             ),
             ("ServiceHealth", serde_json::to_value(health).unwrap()),
             ("DoctorReport", serde_json::to_value(page).unwrap()),

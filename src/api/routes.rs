@@ -45,6 +45,8 @@ pub(super) enum Takes {
     Json(&'static str),
     /// Bytes as they are.
     Bytes,
+    /// An archive.
+    Archive,
 }
 
 /// What a route answers.
@@ -60,6 +62,8 @@ pub(super) enum Answer {
     Document,
     /// Bytes as they are.
     Bytes,
+    /// An archive.
+    Archive,
     /// 204.
     Nothing,
     /// 101, and then a WebSocket.
@@ -98,6 +102,7 @@ pub(super) enum ParamKind {
 pub(super) enum Verb {
     Get,
     Post,
+    Put,
     Delete,
 }
 
@@ -106,6 +111,7 @@ impl Verb {
         match *method {
             Method::GET => Some(Self::Get),
             Method::POST => Some(Self::Post),
+            Method::PUT => Some(Self::Put),
             Method::DELETE => Some(Self::Delete),
             _ => None,
         }
@@ -116,6 +122,7 @@ impl Verb {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
             Self::Delete => "DELETE",
         }
     }
@@ -124,6 +131,7 @@ impl Verb {
         match self {
             Self::Get => MethodFilter::GET,
             Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
             Self::Delete => MethodFilter::DELETE,
         }
     }
@@ -198,6 +206,16 @@ impl Route {
 
     pub(super) const fn answers_bytes(mut self) -> Self {
         self.answers = Answer::Bytes;
+        self
+    }
+
+    pub(super) const fn takes_archive(mut self) -> Self {
+        self.takes = Takes::Archive;
+        self
+    }
+
+    pub(super) const fn answers_archive(mut self) -> Self {
+        self.answers = Answer::Archive;
         self
     }
 
@@ -359,7 +377,7 @@ mod tests {
             (Method::HEAD, "/healthz", "allow GET"),
             (Method::OPTIONS, "/sessions", "allow GET, POST"),
             (Method::PATCH, "/sessions/a", "allow DELETE, GET"),
-            (Method::GET, "/workspaces", "nowhere"),
+            (Method::GET, "/workspaces", "/workspaces None"),
         ] {
             assert_eq!(lead(&method, path), expected, "{method} {path}");
         }

@@ -90,6 +90,9 @@ impl Control {
             return Err(Refusal::NoSession(id.clone()));
         }
         check_pattern(&asked.op)?;
+        if let Some(bytes) = asked.op.adds() {
+            self.has_room_for(id, bytes).await?;
+        }
         let policy = self.0.policy.get();
         let ceiling = policy.limits.execute_timeout;
         let gone = CancellationToken::new();

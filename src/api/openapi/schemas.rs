@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::reference;
+use super::{reference, workspaces};
 
 /// One field of a schema.
-enum Of {
+pub(super) enum Of {
     Text,
     Flag,
     Integer,
@@ -45,7 +45,7 @@ impl Of {
     }
 }
 
-type Fields = &'static [(&'static str, Of)];
+pub(super) type Fields = &'static [(&'static str, Of)];
 
 /// Told once after a sandbox was reset.
 const RESET: Fields = &[("incarnation", Of::Integer), ("reset_reason", Of::Text)];
@@ -94,6 +94,7 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
             ("pids_limit", Of::Maybe(&Of::Integer)),
             ("network_mode", Of::Maybe(&Of::Text)),
             ("oci_runtime", Of::Maybe(&Of::Text)),
+            ("workspace_size", Of::Maybe(&Of::Text)),
         ],
         &[],
     ),
@@ -127,6 +128,8 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
             ("native_files", Of::Flag),
             ("native_writes", Of::Flag),
             ("native_realpath", Of::Flag),
+            ("workspace_size", Of::Maybe(&Of::Text)),
+            ("workspace_size_enforced_by", Of::Text),
         ],
         &[],
     ),
@@ -557,7 +560,8 @@ const SCHEMAS: &[(&str, Fields, Fields)] = &[
 
 /// Writes the schemas of all wire types, by their names.
 pub(super) fn schemas() -> Value {
-    let named = SCHEMAS.iter().map(|(name, always, sometimes)| {
+    let all = SCHEMAS.iter().chain(workspaces::SCHEMAS);
+    let named = all.map(|(name, always, sometimes)| {
         let properties: Map<String, Value> = always
             .iter()
             .chain(*sometimes)

@@ -76,6 +76,15 @@ impl Native {
         }
     }
 
+    /// Returns how many bytes it may add, where it writes.
+    fn adds(&self) -> Option<u64> {
+        match self {
+            Self::Write(bytes) => Some(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Self::Mkdir => Some(0),
+            Self::Read | Self::Stat | Self::List | Self::Realpath | Self::Remove => None,
+        }
+    }
+
     const fn changes(&self) -> bool {
         match self {
             Self::Write(_) | Self::Mkdir | Self::Remove => true,
@@ -130,6 +139,10 @@ impl Control {
             return Err(FileRefusal::Handed("native files are off".to_owned()).into());
         };
         self.has_workspaces()?;
+        if let Some(bytes) = native.adds() {
+            self.has_room_for(id, bytes).await?;
+        }
+        let removes = matches!(native, Native::Remove);
         let late = || Refusal::from(FileRefusal::TooSlow(ceiling.as_secs()));
         let lease = timeout_at(deadline, self.0.loop_.leases.shared(id));
         let lease = lease.await.map_err(|_| late())?;
@@ -165,6 +178,9 @@ impl Control {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         };
+        if removes {
+            self.0.disks.note_removed(id);
+        }
         let entry = Entry {
             op: name,
             target: &target,
@@ -231,7 +247,10 @@ impl Ground {
                 Ok(NativeAnswer::Done)
             }
             Native::Remove => {
-                self.workspaces.discard(dir, at)?;
+                let remains = self.workspaces.discard(dir, at)?;
+                if !remains.is_empty() {
+                    tracing::warn!(path = %self.path, %remains, "what was removed from a workspace is partly in the trash still");
+                }
                 Ok(NativeAnswer::Done)
             }
         }

@@ -1,0 +1,43 @@
+//! Describes the wire types of stored workspaces.
+
+use super::schemas::{Fields, Of};
+
+/// By name: fields that are always there, then those that may be left out.
+pub(super) const SCHEMAS: &[(&str, Fields, Fields)] = &[
+    (
+        "WorkspaceList",
+        &[
+            ("workspaces", Of::Listed("WorkspaceInfo")),
+            ("next", Of::Maybe(&Of::Text)),
+        ],
+        &[],
+    ),
+    (
+        "WorkspaceInfo",
+        &[
+            ("session_id", Of::Text),
+            ("open", Of::Flag),
+            ("bytes", Of::Maybe(&Of::Integer)),
+            ("files", Of::Maybe(&Of::Integer)),
+            ("measured_at", Of::Maybe(&Of::Number)),
+            ("limit", Of::Maybe(&Of::Integer)),
+            ("last_used", Of::Maybe(&Of::Number)),
+            ("runtime", Of::Maybe(&Of::Text)),
+            ("tenant", Of::Maybe(&Of::Text)),
+        ],
+        &[],
+    ),
+    (
+        "ImportResponse",
+        &[
+            ("session_id", Of::Text),
+            ("files", Of::Integer),
+            ("directories", Of::Integer),
+            ("links", Of::Integer),
+            ("bytes", Of::Integer),
+            ("skipped", Of::Listed("SkippedPath")),
+            ("n_skipped", Of::Integer),
+        ],
+        &[],
+    ),
+];
