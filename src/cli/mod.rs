@@ -20,6 +20,7 @@ mod runs;
 mod sessions;
 mod text;
 mod token;
+mod workspaces;
 
 #[cfg(test)]
 mod tests;

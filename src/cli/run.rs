@@ -4,7 +4,7 @@ use super::args::{Args, Global, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{doctor, events, exec, health, holds, removal, runs, sessions, token};
+use super::{doctor, events, exec, health, holds, removal, runs, sessions, token, workspaces};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -52,6 +52,9 @@ pub async fn run(
                 | Verb::Events(_)
                 | Verb::Rm(_)
                 | Verb::Purge(_)
+                | Verb::Workspaces(_)
+                | Verb::Export(_)
+                | Verb::Import(_)
                 | Verb::Health
                 | Verb::Doctor
                 | Verb::Release(_) => failure.exit(),
@@ -123,6 +126,9 @@ async fn act(
         Verb::Events(events) => events::show(client, printer, events).await,
         Verb::Rm(rm) => removal::close(client, printer, rm).await,
         Verb::Purge(purge) => removal::purge(client, printer, purge).await,
+        Verb::Workspaces(of) => workspaces::list(client, printer, of).await,
+        Verb::Export(export) => workspaces::export(client, printer, export).await,
+        Verb::Import(import) => workspaces::import(client, printer, import).await,
         Verb::Health => health::health(client, printer).await,
         Verb::Doctor => doctor::doctor(client, printer).await,
         Verb::Release(release) => holds::release(client, printer, release).await,

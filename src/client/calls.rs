@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request};
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::endpoint::Endpoint;
 use super::error::{Error, refusal};
-use super::transport::{Opened, REPLY_BYTES_MAX, Transport};
+use super::transport::{Opened, REPLY_BYTES_MAX, Sent, Transport};
 use crate::id::{RequestId, SessionId, Tenant};
 use crate::secret::Secret;
 use crate::wire::doctor::DoctorReport;
@@ -103,7 +103,7 @@ pub struct ListOptions {
 /// Calls one service; cheap to clone, with a pool of connections in common.
 #[derive(Clone)]
 pub struct Client {
-    transport: Transport,
+    pub(super) transport: Transport,
     // Marked sensitive, so that neither we nor hyper print it.
     token: Option<HeaderValue>,
     deadline: Duration,
@@ -314,7 +314,7 @@ impl Client {
         }
     }
 
-    fn request(&self, call: &Call) -> (Request<Full<Bytes>>, RequestId) {
+    pub(super) fn request(&self, call: &Call) -> (Request<Sent>, RequestId) {
         let request_id = RequestId::random();
         let mut request = Request::builder()
             .method(&call.method)
@@ -332,7 +332,11 @@ impl Client {
             request = request.header(CONTENT_TYPE, kind);
         }
         let request = request
-            .body(Full::new(body))
+            .body(
+                Full::new(body)
+                    .map_err(|never| match never {})
+                    .boxed_unsync(),
+            )
             .expect("an endpoint, checked ids and an encoded query make a request");
         (request, request_id)
     }

@@ -37,6 +37,7 @@ mod endpoint;
 mod error;
 mod runs;
 mod transport;
+mod workspaces;
 
 #[cfg(test)]
 pub(crate) mod scripted;
@@ -53,3 +54,6 @@ pub use runs::{
     RunStream,
 };
 pub use transport::{IDLE_CONNECTIONS_MAX, REPLY_BYTES_MAX};
+pub use workspaces::{
+    ArchiveFormat, ArchivePieces, IMPORT_TIME_MAX, ImportOptions, WorkspaceListOptions, WriteOver,
+};

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
@@ -30,6 +31,9 @@ const IDLE: Duration = Duration::from_secs(30);
 // Finds out that the other end is gone while a long command is waited for.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// The body of a request, whole or as it comes.
+pub(super) type Sent = UnsyncBoxBody<Bytes, io::Error>;
+
 /// A pool of connections to one service; cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
@@ -39,8 +43,8 @@ pub(super) struct Transport {
 
 #[derive(Clone, Debug)]
 enum Pool {
-    Tcp(Client<HttpConnector, Full<Bytes>>),
-    Unix(Client<Dialer, Full<Bytes>>),
+    Tcp(Client<HttpConnector, Sent>),
+    Unix(Client<Dialer, Sent>),
 }
 
 /// A whole reply.
@@ -84,7 +88,7 @@ impl Transport {
     /// Sends a request and waits for the whole reply, within bounds of time and bytes.
     pub(super) async fn send(
         &self,
-        request: Request<Full<Bytes>>,
+        request: Request<Sent>,
         (deadline, bytes_max): (Duration, usize),
     ) -> Result<Reply, Error> {
         let exchange = async {
@@ -99,7 +103,7 @@ impl Transport {
     /// Sends a request and waits for the head of a success, or for all of another reply.
     pub(super) async fn open(
         &self,
-        request: Request<Full<Bytes>>,
+        request: Request<Sent>,
         (deadline, bytes_max): (Duration, usize),
     ) -> Result<Opened, Error> {
         let exchange = async {
@@ -116,7 +120,7 @@ impl Transport {
             .unwrap_or(Err(Error::Timeout { after: deadline }))
     }
 
-    async fn begin(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Incoming), Error> {
+    async fn begin(&self, request: Request<Sent>) -> Result<(StatusCode, Incoming), Error> {
         let response = match &self.pool {
             Pool::Tcp(client) => client.request(request).await,
             Pool::Unix(client) => client.request(request).await,

@@ -12,6 +12,7 @@
 mod support;
 
 mod agent;
+mod archives;
 mod artifacts;
 mod commands;
 mod contract;
@@ -47,3 +48,4 @@ mod survival;
 mod terminals;
 mod unit;
 mod workspace_root;
+mod workspace_size;

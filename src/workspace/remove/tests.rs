@@ -6,6 +6,16 @@ use std::process::Command;
 
 use super::*;
 
+/// A directory in memory, where there is one: there files are made in no time.
+fn in_memory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
+}
+
 fn held(path: &Path) -> OwnedFd {
     rustix::fs::open(path, DIRECTORY, Mode::empty()).unwrap()
 }
@@ -33,7 +43,7 @@ fn fill(top: &Path, n_dirs: usize, n_files: usize) -> usize {
 
 #[test]
 fn two_hundred_thousand_files_go_with_their_directories() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = in_memory();
     let outside = dir.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("precious"), "x").unwrap();
@@ -52,7 +62,7 @@ fn two_hundred_thousand_files_go_with_their_directories() {
 
 #[test]
 fn a_tree_deeper_than_any_path_goes_with_a_handful_of_descriptors() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = in_memory();
     let mut at = held(dir.path());
     for _ in 0..5_000 {
         rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
