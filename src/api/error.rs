@@ -337,12 +337,8 @@ fn refusal_row(refusal: &Refusal) -> Row {
         ),
         Refusal::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", After(4)),
         Refusal::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "no_space", Never),
-        Refusal::WorkspaceFull { .. } => {
-            (StatusCode::INSUFFICIENT_STORAGE, "workspace_full", Never)
-        }
-        Refusal::ArchiveCeiling { .. } => {
-            (StatusCode::TOO_MANY_REQUESTS, "archive_ceiling", After(10))
-        }
+        Refusal::WorkspaceFull { .. } => archives::WORKSPACE_FULL,
+        Refusal::ArchiveCeiling { .. } => archives::CEILING,
         Refusal::Archive(refusal) => archives::row(refusal),
         Refusal::SandboxGone(_) => (StatusCode::GONE, "sandbox_gone", Never),
     }

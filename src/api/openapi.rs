@@ -324,18 +324,6 @@ mod tests {
                 "OutputGap",
                 serde_json::to_value(crate::wire::runs::Gap::default()).unwrap(),
             ),
-            (
-                "WorkspaceInfo",
-                serde_json::to_value(crate::wire::workspaces::WorkspaceInfo::default()).unwrap(),
-            ),
-            (
-                "WorkspaceList",
-                serde_json::to_value(crate::wire::workspaces::WorkspaceList::default()).unwrap(),
-            ),
-            (
-                "ImportResponse",
-                serde_json::to_value(crate::wire::workspaces::ImportResponse::default()).unwrap(),
-            ),
             ("ServiceHealth", serde_json::to_value(health).unwrap()),
             ("DoctorReport", serde_json::to_value(page).unwrap()),
             ("DoctorCounts", serde_json::to_value(counts).unwrap()),

@@ -28,8 +28,8 @@ use crate::control::{Control, Keys, Loop, Place};
 use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
-    Books, Controller, Disks, EngineHealth, Epoch, Executor, Host, Images, Key, Passes,
-    RebuildError, Residents, Tickets, Work,
+    Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, RebuildError,
+    Residents, Tickets, Work,
 };
 use crate::sandbox::usage::Sampler;
 use crate::session::Hold;
@@ -135,7 +135,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     // slow stops and starts never keep a command from its sandbox.
     let workers = config.operation.max_workers.div_ceil(2);
     let controller = Controller::new(passes.clone(), workers);
-    let disks = Disks::new(host.workspaces.clone(), clock.clone());
+    let disks = tasks.measure_workspaces(&passes, config.operation.workspace_scan_interval);
     let pulse = controller.pulse();
     let control = Control::new(
         policy,
@@ -157,13 +157,12 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             host,
             prewarm: config.prewarm,
             disk: verify::place(&config),
-            disks: disks.clone(),
+            disks,
             archive_bytes_max: config.operation.max_archive_bytes,
         },
     );
     tasks.start_controller(controller);
     tasks.follow_engine(&passes, &health, &config.operation);
-    tasks.measure_workspaces(&passes, disks, config.operation.workspace_scan_interval);
     tasks.keep_last_uses(store.clone(), leases, control.clone());
     tasks.adopt_runs(control.clone());
     tasks.watch_store(store.clone());

@@ -94,16 +94,21 @@ impl Tasks {
         }
     }
 
-    pub(super) fn measure_workspaces(&mut self, passes: &Passes, disks: Disks, interval: Duration) {
+    /// Begins to measure workspaces; returns what is known of them.
+    pub(super) fn measure_workspaces(&mut self, passes: &Passes, interval: Duration) -> Disks {
+        let books = passes.executor.books.clone();
+        let workspaces = passes.executor.host.workspaces.clone();
+        let disks = Disks::new(workspaces, books.clock.clone());
         let scan = Scan {
-            disks,
-            books: passes.executor.books.clone(),
+            disks: disks.clone(),
+            books,
             leases: passes.executor.leases.clone(),
             policy: passes.executor.policy.clone(),
             work: passes.work.clone(),
         };
         let cancel = self.cancel.clone();
         self.spawn("the measuring of workspaces", scan.run(interval, cancel));
+        disks
     }
 
     pub(super) fn keep_last_uses(&mut self, store: Store, leases: Leases, control: Control) {

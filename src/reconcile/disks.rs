@@ -21,14 +21,14 @@ use crate::workspace::search::{DEPTH_MAX, Measuring, Patience, Progress, Reach};
 
 /// Entries of a workspace that are counted; beyond, its figure is a lower bound.
 const ENTRIES_MAX: usize = 20_000_000;
+/// Workspaces that are measured at once for callers.
+const MEASURINGS_MAX: usize = 1;
 /// Entries that are counted between two rests.
 const STEP_ENTRIES: usize = 2_048;
 /// A measuring in the background rests so many times as long as it worked.
 const REST_FACTOR: u32 = 4;
 /// The longest that one workspace is measured.
 const MEASURE_TIME_MAX: Duration = Duration::from_mins(30);
-/// A figure that was measured so shortly ago is not measured again for a caller.
-const FRESH: Duration = Duration::from_millis(500);
 
 /// What lies in a workspace, as it was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Disks {
             workspaces,
             clock,
             kept: Mutex::default(),
-            turn: Semaphore::new(1),
+            turn: Semaphore::new(MEASURINGS_MAX),
             changed: Notify::new(),
         }))
     }
@@ -142,17 +142,13 @@ impl Disks {
     /// Returns the figure of a workspace as it is now, measured if need be; nothing where
     /// it has none, or cannot be measured within that time.
     pub async fn measured(&self, id: &SessionId, within: Duration) -> Option<Figure> {
-        let fresh = |disks: &Self| {
-            let now = disks.0.clock.now();
-            let kept = disks.kept().get(id).copied()?;
-            let is_fresh = kept.is_true() && now.since(kept.figure.at) < FRESH;
-            is_fresh.then_some(kept.figure)
-        };
+        let asked = self.0.clock.now();
         let measure = async {
             let _turn = self.0.turn.acquire().await.ok()?;
             // Another may have measured it while this one waited for its turn.
-            if let Some(figure) = fresh(self) {
-                return Some(figure);
+            let kept = self.kept().get(id).copied();
+            if let Some(kept) = kept.filter(|kept| kept.is_true() && asked < kept.figure.at) {
+                return Some(kept.figure);
             }
             self.measure(id, Pace::Now, CancellationToken::new()).await
         };

@@ -113,7 +113,10 @@ impl Scan {
             let Some(record) = self.books.store.record(id) else {
                 return;
             };
-            if !record.is_open() || record.marks.parked.is_some() {
+            let status = self.books.store.status(id);
+            let runs = status.is_some_and(|status| status.has_reached(&record.marks));
+            // One that is on its way up is stopped by the next round: somebody waits for it.
+            if !record.is_open() || record.marks.parked.is_some() || !runs {
                 return;
             }
             let ceilings = self.policy.get().ceilings_of(&record.spec.runtime);

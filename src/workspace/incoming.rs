@@ -98,7 +98,7 @@ impl Incoming {
     /// With a sidecar, that is written where there is none yet. Returns what could not be
     /// removed of the files that were there.
     pub fn take_place(
-        self,
+        &self,
         id: &SessionId,
         sidecar: Option<&Sidecar>,
         old: OldFiles,

@@ -118,7 +118,7 @@ fn a_workspace_goes_into_another_id_whole() {
         let told = taken.json().unwrap();
         assert_eq!(told["session_id"], id.as_str());
         assert_eq!((&told["files"], &told["links"]), (&json!(5), &json!(1)));
-        let seen = api.json(200, &format!("GET /workspaces?limit=1000"), None);
+        let seen = api.json(200, "GET /workspaces?limit=1000", None);
         let listed = seen["workspaces"].as_array().unwrap().iter();
         let listed = listed
             .clone()
@@ -162,72 +162,47 @@ fn code(reply: &Response) -> String {
     body["code"].as_str().unwrap_or_default().to_owned()
 }
 
-#[test]
-fn a_hostile_archive_is_refused_whole_or_made_harmless() {
-    let (daemon, api) = daemon(&[("SANDBOXD_MAX_ARCHIVE_BYTES", "104857600")]);
-    let ws = daemon.dir().join("ws");
-    let precious = daemon.dir().join("precious");
-    fs::write(&precious, "untouched").unwrap();
-    let outside = precious.to_str().unwrap();
-    let sparse = member("sparse", b'S', "", b"");
+/// Archives that are made to do harm, where `outside` is a file that they are after, with
+/// what refuses them.
+fn hostile(outside: &str) -> Vec<(&'static str, Vec<u8>, u16)> {
     let mut truncated = archive(&[file("a", &"x".repeat(5_000))]);
     truncated.truncate(3_000);
     let mut flipped = archive(&[file("a", "x")]);
     flipped[20] ^= 1;
+    let of_size = |bytes: u64| {
+        let mut header = Header::new_gnu();
+        header.set_size(bytes);
+        header.set_mode(0o644);
+        header.as_old_mut().name[0] = b'z';
+        header.set_cksum();
+        header.as_bytes().to_vec()
+    };
     // Each frame is a megabyte of zeros in a few bytes.
-    let frame = compress_to_vec(vec![0; 1 << 20].as_slice(), CompressionLevel::Fastest);
-    let mut huge = Header::new_gnu();
-    huge.set_size(99 << 20);
-    huge.set_mode(0o644);
-    huge.as_old_mut().name[0] = b'z';
-    huge.set_cksum();
-    let mut bomb = compress_to_vec(huge.as_bytes().as_slice(), CompressionLevel::Fastest);
-    bomb.extend(frame.repeat(99));
-    let mut endless = Header::new_gnu();
-    endless.set_size(1 << 40);
-    endless.set_mode(0o644);
-    endless.as_old_mut().name[0] = b'z';
-    endless.set_cksum();
-    for (what, bytes, status, expected) in [
+    let packed = |bytes: &[u8]| compress_to_vec(bytes, CompressionLevel::Fastest);
+    let mut bomb = packed(&of_size(99 << 20));
+    bomb.extend(packed(&vec![0; 1 << 20]).repeat(99));
+    vec![
+        ("an absolute name", archive(&[file("/evil", "x")]), 400),
+        ("a name that climbs", archive(&[file("../evil", "x")]), 400),
         (
-            "an absolute name",
-            archive(&[file("/evil", "x")]),
-            400,
-            "bad_archive",
-        ),
-        (
-            "a name that climbs",
-            archive(&[file("../evil", "x")]),
-            400,
-            "bad_archive",
-        ),
-        (
-            "a name that climbs within",
+            "a name that climbs further",
             archive(&[file("a/../../../evil", "x")]),
             400,
-            "bad_archive",
         ),
         (
             "a file through a link",
             archive(&[member("l", b'2', "../../..", b""), file("l/precious", "x")]),
             400,
-            "bad_archive",
         ),
         (
             "a file through an absolute link",
-            archive(&[
-                member("l", b'2', outside, b""),
-                file("l", "x"),
-                file("l/x", "x"),
-            ]),
+            archive(&[member("l", b'2', "/tmp", b""), file("l/evil", "x")]),
             400,
-            "bad_archive",
         ),
         (
             "a hard link to the outside",
             archive(&[member("h", b'1', outside, b"")]),
             400,
-            "bad_archive",
         ),
         (
             "a hard link through a link",
@@ -236,76 +211,76 @@ fn a_hostile_archive_is_refused_whole_or_made_harmless() {
                 member("h", b'1', "l/precious", b""),
             ]),
             400,
-            "bad_archive",
         ),
-        ("holes", archive(&[sparse]), 400, "bad_archive"),
-        ("an end too soon", truncated, 400, "bad_archive"),
-        ("a flipped bit", flipped, 400, "bad_archive"),
-        ("no archive", b"hello".repeat(500), 400, "bad_archive"),
+        ("holes", archive(&[member("sparse", b'S', "", b"")]), 400),
+        ("an end too soon", truncated, 400),
+        ("a flipped bit", flipped, 400),
+        ("no archive", b"hello".repeat(500), 400),
         (
             "rubbish behind the mark of zstd",
             b"\x28\xb5\x2f\xfdrubbish".to_vec(),
             400,
-            "bad_archive",
         ),
-        ("a compressed bomb", bomb, 413, "archive_too_large"),
+        ("a compressed bomb", bomb, 413),
         (
             "a directory in place of a file",
             archive(&[file("a", "x"), file("a/b", "x")]),
             400,
-            "bad_archive",
         ),
         (
             "a file of a terabyte that never comes",
-            archive(&[endless.as_bytes().to_vec()]),
+            of_size(1 << 40),
             400,
-            "bad_archive",
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn a_hostile_archive_is_refused_whole_and_reaches_nothing() {
+    let (daemon, api) = daemon(&[("SANDBOXD_MAX_ARCHIVE_BYTES", "104857600")]);
+    let ws = daemon.dir().join("ws");
+    let precious = daemon.dir().join("precious");
+    fs::write(&precious, "untouched").unwrap();
+    for (what, bytes, status) in hostile(precious.to_str().unwrap()) {
         let refused = import(&api, "victim", "", &bytes);
-        assert_eq!(
-            (refused.status, &*code(&refused)),
-            (status, expected),
-            "{what}: {}",
-            refused.text()
-        );
-        assert!(!ws.join("victim/workspace").exists(), "{what}");
+        assert_eq!(refused.status, status, "{what}: {}", refused.text());
+        let expected = if status == 413 {
+            "archive_too_large"
+        } else {
+            "bad_archive"
+        };
+        assert_eq!(code(&refused), expected, "{what}");
+        assert!(!ws.join("victim").exists(), "{what}");
     }
     assert_eq!(fs::read_to_string(&precious).unwrap(), "untouched");
     assert!(!ws.join("evil").exists() && !daemon.dir().join("evil").exists());
-    // What is left: devices and pipes are passed by, bits above the permissions go, and the
-    // later of two members of one name stays.
-    let taken = import(
-        &api,
-        "tamed",
-        "",
-        &archive(&[
-            member("disk", b'4', "", b""),
-            member("tty", b'3', "", b""),
-            member("pipe", b'6', "", b""),
-            file("suid", "#!/bin/sh"),
-            file("twice", "first"),
-            file("twice", "second"),
-            member("out", b'2', outside, b""),
-        ]),
-    );
+    is_clean(&daemon);
+}
+
+#[test]
+fn devices_are_passed_by_dangerous_bits_go_and_the_later_of_two_members_stays() {
+    let (daemon, api) = daemon(&[]);
+    let members = [
+        member("disk", b'4', "", b""),
+        member("tty", b'3', "", b""),
+        member("pipe", b'6', "", b""),
+        file("suid", "#!/bin/sh"),
+        file("twice", "first"),
+        file("twice", "second"),
+        member("out", b'2', "/etc/passwd", b""),
+    ];
+    let taken = import(&api, "tamed", "", &archive(&members));
     assert_eq!(taken.status, 200, "{}", taken.text());
     assert_eq!(taken.json().unwrap()["n_skipped"], 3);
-    let tamed = ws.join("tamed/workspace");
-    assert_eq!(
-        fs::metadata(tamed.join("suid")).unwrap().mode() & 0o7777,
-        0o755
-    );
+    let tamed = daemon.dir().join("ws/tamed/workspace");
+    let mode = fs::metadata(tamed.join("suid")).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o755);
     assert_eq!(fs::read_to_string(tamed.join("twice")).unwrap(), "second");
     assert_eq!(n_entries(&tamed), 3);
     // A link that leads out is a link for the sandbox, and none for the host.
-    let read = api.call(
-        "POST",
-        "/workspaces/tamed/read",
-        Some(&json!({"path": "out", "limit": 9})),
-    );
+    let asked = json!({"path": "out", "limit": 9});
+    let read = api.call("POST", "/workspaces/tamed/read", Some(&asked));
     assert_eq!(read.status, 400);
-    is_clean(&daemon);
 }
 
 /// Sends an endless row of members until the other side has had enough.

@@ -41,3 +41,29 @@ pub(super) const SCHEMAS: &[(&str, Fields, Fields)] = &[
         &[],
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, to_value};
+
+    use super::super::schemas::schemas;
+    use crate::wire::workspaces::{ImportResponse, WorkspaceInfo, WorkspaceList};
+
+    #[test]
+    fn what_is_sent_of_workspaces_has_the_fields_that_are_described() {
+        let schemas = schemas();
+        for (name, sent) in [
+            ("WorkspaceInfo", to_value(WorkspaceInfo::default())),
+            ("WorkspaceList", to_value(WorkspaceList::default())),
+            ("ImportResponse", to_value(ImportResponse::default())),
+        ] {
+            let names = |value: &Value| -> BTreeSet<String> {
+                value.as_object().unwrap().keys().cloned().collect()
+            };
+            let described = names(&schemas[name]["properties"]);
+            assert_eq!(described, names(&sent.unwrap()), "{name}");
+        }
+    }
+}

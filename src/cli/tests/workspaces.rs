@@ -71,6 +71,7 @@ async fn an_export_is_printed_to_the_byte_and_a_refusal_prints_nothing() {
     let none = json!({"detail": "No workspace for session: a", "code": "no_workspace"});
     let refused = ran_once(Reply::Answer(404, none.to_string()), &["export", "a"]).await;
     assert_eq!((refused.exit, refused.stdout.as_str()), (3, ""));
+    assert!(refused.stderr.contains("hint: sandboxctl workspaces shows"));
 }
 
 #[tokio::test]
@@ -103,4 +104,13 @@ async fn an_import_sends_what_is_piped_and_prints_the_id() {
     let asked = "PUT /workspaces/a/import?replace=true&runtime=py&tenant=t";
     assert_eq!(server.lines(), [asked]);
     assert_eq!(server.seen()[0].body, "an archive");
+    for (code, hint) in [
+        ("workspace_not_empty", "--replace"),
+        ("session_open", "sandboxctl rm"),
+    ] {
+        let why = json!({"detail": "no", "code": code}).to_string();
+        let refused = ran_once(Reply::Answer(409, why), &["import", "a"]).await;
+        assert_eq!(refused.exit, 5);
+        assert!(refused.stderr.contains(hint), "{}", refused.stderr);
+    }
 }

@@ -205,16 +205,7 @@ impl Control {
             unused(incoming).await;
             return Err(ArchiveRefusal::InUse(id.clone()).into());
         };
-        let looked = self.closed_record(id).and_then(|found| match found {
-            Some(record) => Ok((record.spec, None)),
-            None => {
-                let spec = self.new_spec(id, &ground.import)?;
-                let now = self.0.books.clock.now();
-                let marks = Marks::opened(0, now).closed(now, Purge::No, Reason::Requested);
-                let sidecar = sidecar_of(&spec, &marks);
-                Ok((spec, Some((marks, sidecar))))
-            }
-        });
+        let looked = self.what_is_imported(ground);
         let (spec, new) = match looked {
             Ok(looked) => looked,
             Err(refusal) => {
@@ -224,7 +215,14 @@ impl Control {
         };
         let sidecar = new.as_ref().map(|(_, sidecar)| sidecar.clone());
         let (session, old) = (id.clone(), ground.import.old);
-        let placed = on_disk(move || incoming.take_place(&session, sidecar.as_ref(), old)).await;
+        let place = move || {
+            let placed = incoming.take_place(&session, sidecar.as_ref(), old);
+            if placed.is_err() {
+                discard(&session, incoming);
+            }
+            placed
+        };
+        let placed = on_disk(place).await;
         let remains = placed.map_err(|error| not_placed(id, &error))?;
         if !remains.is_empty() {
             warn!(session = %id, %remains, "what an import replaced is partly in the trash still");
@@ -238,6 +236,22 @@ impl Control {
         self.0.loop_.leases.touch(id);
         self.0.loop_.work.nudge_session(id);
         noted
+    }
+
+    /// Returns what the files are for, and what is new about it where there is no record:
+    /// that of a session that was opened and closed.
+    fn what_is_imported(
+        &self,
+        ground: &Ground,
+    ) -> Result<(Spec, Option<(Marks, Sidecar)>), Refusal> {
+        if let Some(record) = self.closed_record(&ground.id)? {
+            return Ok((record.spec, None));
+        }
+        let spec = self.new_spec(&ground.id, &ground.import)?;
+        let now = self.0.books.clock.now();
+        let marks = Marks::opened(0, now).closed(now, Purge::No, Reason::Requested);
+        let sidecar = sidecar_of(&spec, &marks);
+        Ok((spec, Some((marks, sidecar))))
     }
 
     async fn note_imported(

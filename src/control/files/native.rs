@@ -118,6 +118,17 @@ impl Control {
         self.has_native_files() && (me.is_root() || user.is_none_or(|uid| uid == me.as_raw()))
     }
 
+    /// Refuses a change where there are none, or no room for it.
+    async fn may_change(&self, id: &SessionId, native: &Native) -> Result<(), Refusal> {
+        if native.changes() {
+            self.native_write_max(id)?;
+        }
+        match native.adds() {
+            Some(bytes) => self.has_room_for(id, bytes).await,
+            None => Ok(()),
+        }
+    }
+
     /// Carries out an operation on a session's files by the host alone.
     pub async fn native(
         &self,
@@ -132,16 +143,11 @@ impl Control {
         if self.open_record(id).is_none() {
             return Err(Refusal::NoSession(id.clone()));
         }
-        if native.changes() {
-            self.native_write_max(id)?;
-        }
+        self.may_change(id, &native).await?;
         let Some(workspaces) = self.0.host.workspaces.clone() else {
             return Err(FileRefusal::Handed("native files are off".to_owned()).into());
         };
         self.has_workspaces()?;
-        if let Some(bytes) = native.adds() {
-            self.has_room_for(id, bytes).await?;
-        }
         let removes = matches!(native, Native::Remove);
         let late = || Refusal::from(FileRefusal::TooSlow(ceiling.as_secs()));
         let lease = timeout_at(deadline, self.0.loop_.leases.shared(id));
