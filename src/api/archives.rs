@@ -131,7 +131,7 @@ pub(super) async fn import(
         Ok(importing) => importing,
         Err(refusal) => {
             if !asks_first {
-                pieces.discard().await;
+                pieces.drain().await;
             }
             return Err(refusal.into());
         }
@@ -140,7 +140,7 @@ pub(super) async fn import(
         Ok(Taken::Whole) => Ok(reply::json(&importing.outcome().await?)),
         Ok(Taken::Part) => {
             let outcome = importing.outcome().await;
-            pieces.discard().await;
+            pieces.drain().await;
             Ok(reply::json(&outcome?))
         }
         Err(failure) => {

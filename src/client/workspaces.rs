@@ -1,15 +1,18 @@
 //! The calls for whole workspaces: which there are, and their archives.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::Method;
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use tokio::sync::mpsc;
+use hyper::ext::on_informational;
+use hyper::header::{CONTENT_TYPE, EXPECT, HeaderValue};
+use hyper::{Method, StatusCode};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
 use super::calls::{Call, Client, Query};
 use super::error::{Error, refusal};
@@ -18,6 +21,9 @@ use crate::wire::workspaces::{ImportResponse, WorkspaceList};
 
 /// The longest that an import may take; the service gives up at the same time.
 pub const IMPORT_TIME_MAX: Duration = Duration::from_hours(6);
+
+/// How long an import waits for the word to send its archive.
+const GO_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Which workspaces to list; the default is the first thousand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,13 +124,27 @@ impl Client {
             ..self.get(query.after(&format!("/workspaces/{id}/import")))
         };
         let (request, request_id) = self.request(&call);
-        let frames = unfold(pieces, async |mut pieces| {
+        // What is refused at once is not sent: the reply could be lost under it.
+        let go = Arc::new(Notify::new());
+        let told = Arc::clone(&go);
+        let frames = unfold((pieces, Some(go)), async |(mut pieces, go)| {
+            if let Some(go) = go {
+                // A service that does not say so is sent it all the same.
+                drop(timeout(GO_WAIT_MAX, go.notified()).await);
+            }
             let piece = pieces.recv().await?;
-            Some((piece.map(Frame::data), pieces))
+            Some((piece.map(Frame::data), (pieces, None)))
         });
         let mut request = request.map(|_| StreamBody::new(frames).boxed_unsync());
+        on_informational(&mut request, move |said| {
+            if said.status() == StatusCode::CONTINUE {
+                told.notify_one();
+            }
+        });
+        let headers = request.headers_mut();
         let kind = HeaderValue::from_static("application/octet-stream");
-        request.headers_mut().insert(CONTENT_TYPE, kind);
+        headers.insert(CONTENT_TYPE, kind);
+        headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         let bounds = (call.deadline, call.reply_bytes_max);
         let reply = self.transport.send(request, bounds).await?;
         if !reply.status.is_success() {

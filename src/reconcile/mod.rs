@@ -58,7 +58,7 @@ pub use identity::Identifier;
 pub use images::Images;
 pub use key::Key;
 pub use pass::{Passes, STEPS_MAX};
-pub use plan::{Fate, Observed, Step, next_step};
+pub use plan::{Fate, Observed, Rival, Step, next_step};
 pub use queue::Queue;
 pub use rebuild::{RebuildError, rebuild_from_files};
 pub use residents::Residents;

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufReader, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
@@ -12,6 +13,7 @@ use tar::{EntryType, Header};
 
 use crate::support::api::{Api, WORKSPACES, settings, wait};
 use crate::support::daemon::{Daemon, Ending};
+use crate::support::docker::{IMAGE, docker};
 use crate::support::http::{Request, Response, read_response};
 
 fn daemon(changes: &[(&str, &str)]) -> (Daemon, Api) {
@@ -474,4 +476,72 @@ fn workspaces_are_listed_in_pages_with_their_use_and_also_without_a_record() {
     ] {
         api.with_token(&token).json(401, call, None);
     }
+}
+
+#[test]
+fn sandboxctl_carries_a_workspace_off_and_back_and_says_why_it_does_not() {
+    let (daemon, api) = daemon(&[]);
+    api.open_id("a");
+    api.sh("a", "mkdir d && head -c 5000000 /dev/urandom > d/f");
+    let sum = api.sh("a", "md5sum d/f");
+    let run = |args: &[&str], input: &[u8]| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sandboxctl"))
+            .args(args)
+            .env("SANDBOXD_URL", daemon.url())
+            .env("SANDBOXD_TOKEN", daemon.token())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // What is refused is not read to its end.
+        let feeding = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        feeding.join().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), output.stdout, said)
+    };
+    let (exit, archive, said) = run(&["export", "a"], b"");
+    assert_eq!(exit, Some(0), "{said}");
+    assert!(archive.starts_with(b"\x28\xb5\x2f\xfd"));
+    let (exit, id, said) = run(&["import", "b"], &archive);
+    assert_eq!((exit, id.as_slice()), (Some(0), &b"b\n"[..]), "{said}");
+    let (exit, _, said) = run(&["import", "b"], &archive);
+    assert_eq!(exit, Some(5), "{said}");
+    assert!(said.contains("hint: --replace"), "{said}");
+    let (exit, _, said) = run(&["import", "a", "--replace"], &archive);
+    assert_eq!(exit, Some(5), "{said}");
+    let (exit, _, said) = run(&["import", "c"], b"no archive");
+    assert_eq!(exit, Some(1), "{said}");
+    let (_, listed, _) = run(&["workspaces", "--quiet"], b"");
+    assert_eq!(listed, b"a\nb\n");
+    api.open_id("b");
+    assert_eq!(api.sh("b", "md5sum d/f"), sum);
+}
+
+#[test]
+fn nothing_takes_the_place_of_files_that_a_container_of_the_service_before_works_on() {
+    let (daemon, api) = daemon(&[]);
+    let id = format!("rival-{}", std::process::id());
+    let files = daemon.dir().join("ws").join(&id).join("workspace");
+    fs::create_dir_all(&files).unwrap();
+    fs::write(files.join("f"), "theirs").unwrap();
+    let name = format!("sandboxd-{id}");
+    let run = [
+        "run", "--detach", "--rm", "--name", &name, IMAGE, "sleep", "120",
+    ];
+    docker(&run);
+    let bytes = archive(&[file("f", "ours")]);
+    let refused = import(&api, &id, "?replace=true", &bytes);
+    docker(&["rm", "--force", &name]);
+    assert_eq!(
+        (refused.status, &*code(&refused)),
+        (409, "workspace_in_use")
+    );
+    assert!(refused.text().contains(&name));
+    assert_eq!(fs::read_to_string(files.join("f")).unwrap(), "theirs");
+    assert_eq!(import(&api, &id, "?replace=true", &bytes).status, 200);
+    assert_eq!(fs::read_to_string(files.join("f")).unwrap(), "ours");
 }

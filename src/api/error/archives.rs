@@ -26,6 +26,7 @@ pub(super) fn row(refusal: &ArchiveRefusal) -> Row {
         ArchiveRefusal::NotEmpty(_) => (StatusCode::CONFLICT, "workspace_not_empty", Never),
         ArchiveRefusal::StillOpen(_) => (StatusCode::CONFLICT, "session_open", Never),
         ArchiveRefusal::InUse(_) => (StatusCode::CONFLICT, "session_closing", After(1)),
+        ArchiveRefusal::Rival(_) => (StatusCode::CONFLICT, "workspace_in_use", Never),
         ArchiveRefusal::TooSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "operation_too_slow", Never),
     }
 }
@@ -59,6 +60,7 @@ mod tests {
             (409, ArchiveRefusal::NotEmpty(id()).into(), None),
             (409, ArchiveRefusal::StillOpen(id()).into(), None),
             (409, ArchiveRefusal::InUse(id()).into(), None),
+            (409, ArchiveRefusal::Rival(text()).into(), None),
             (504, ArchiveRefusal::TooSlow(1).into(), None),
         ] {
             let failure = Failure::from(refusal);

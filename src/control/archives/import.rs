@@ -18,8 +18,9 @@ use crate::control::refusal::Attempt;
 use crate::control::request::{Attach, Open};
 use crate::control::{Control, Refusal, unwritten};
 use crate::id::{Nonce, RequestId, SessionId, Tenant};
+use crate::reconcile::Rival;
 use crate::session::Fact;
-use crate::session::blueprint::user;
+use crate::session::blueprint::{predecessor_name, user};
 use crate::session::disk::over;
 use crate::session::record::{Marks, Purge, Reason, Record, Spec};
 use crate::store::{Batch, Expect};
@@ -27,7 +28,7 @@ use crate::wire::files::SkippedPath;
 use crate::wire::workspaces::ImportResponse;
 use crate::workspace::archive::{ImportBounds, Imported, import};
 use crate::workspace::search::{DEPTH_MAX, Patience, Reach, usage};
-use crate::workspace::{Incoming, Life, OldFiles, Owner, Sidecar, Workspaces};
+use crate::workspace::{Incoming, Life, OldFiles, Owner, Sidecar, WorkspaceError, Workspaces};
 
 /// Headers of an archive: its members, and notes on them.
 const ENTRIES_MAX: u64 = 1_000_000;
@@ -94,7 +95,16 @@ struct Ground {
     workspaces: Workspaces,
     owner: Option<Owner>,
     limit: Option<u64>,
+    place: Place,
     _turn: OwnedSemaphorePermit,
+}
+
+/// Whether something is where the files go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    New,
+    /// A workspace, perhaps an empty one.
+    Taken,
 }
 
 impl Control {
@@ -109,17 +119,29 @@ impl Control {
             None => self.new_spec(id, &import)?,
         };
         let looked = (workspaces.clone(), id.clone());
-        let owner = on_disk(move || looked.0.owner(&looked.1)).await;
-        let owner = match owner.map_err(|error| broken(&error))? {
-            Some(owner) => Some(owner),
-            None => user(&spec, &self.0.policy.get()).map(|uid| Owner { uid, gid: uid }),
+        let look = move || {
+            let (workspaces, id) = looked;
+            Ok((workspaces.owner(&id)?, workspaces.is_unused(&id)?))
         };
+        let looked: Result<_, WorkspaceError> = on_disk(look).await;
+        let (there, is_empty) = looked.map_err(|error| broken(&error))?;
+        // Looked at again in the end; it is told now so that nothing is sent in vain.
+        if there.is_some() && !is_empty && import.old == OldFiles::Refuse {
+            return Err(ArchiveRefusal::NotEmpty(id.clone()).into());
+        }
+        let place = there.map_or(Place::New, |_| Place::Taken);
+        let owner = there.or_else(|| {
+            let user = user(&spec, &self.0.policy.get());
+            user.map(|uid| Owner { uid, gid: uid })
+        });
+        self.has_no_rival(id, place).await?;
         let ground = Ground {
             id: id.clone(),
             import,
             workspaces,
             owner,
             limit: self.workspace_limit(Some(&spec.runtime)),
+            place,
             _turn: self.archive_turn().await?,
         };
         let (parts, receiver) = mpsc::channel(PARTS_MAX);
@@ -144,6 +166,20 @@ impl Control {
                 Err(ArchiveRefusal::InUse(id.clone()).into())
             }
             Some(_) => Ok(Some((*record).clone())),
+        }
+    }
+
+    /// Refuses to put anything in the place of files that a container of the predecessor
+    /// works on: it would go on with those that are removed.
+    async fn has_no_rival(&self, id: &SessionId, place: Place) -> Result<(), Refusal> {
+        match place {
+            Place::New => return Ok(()),
+            Place::Taken => {}
+        }
+        match self.0.host.rival(id).await {
+            Ok(Rival::None) => Ok(()),
+            Ok(Rival::Running) => Err(ArchiveRefusal::Rival(predecessor_name(id)).into()),
+            Err(error) => Err(Refusal::EngineUnavailable(chain(&error))),
         }
     }
 
@@ -205,7 +241,10 @@ impl Control {
             unused(incoming).await;
             return Err(ArchiveRefusal::InUse(id.clone()).into());
         };
-        let looked = self.what_is_imported(ground);
+        let looked = match self.has_no_rival(id, ground.place).await {
+            Ok(()) => self.what_is_imported(ground),
+            Err(refusal) => Err(refusal),
+        };
         let (spec, new) = match looked {
             Ok(looked) => looked,
             Err(refusal) => {

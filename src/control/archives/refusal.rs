@@ -34,6 +34,9 @@ pub enum ArchiveRefusal {
     /// The session is being closed or opened.
     #[error("The files of session {0} are in use. Try again shortly.")]
     InUse(SessionId),
+    /// A container that the service does not manage works on the files.
+    #[error("Container {0} works on this workspace and is not managed by sandboxd. Stop it first.")]
+    Rival(String),
     /// It took longer than archives may.
     #[error("The archive took longer than {0} seconds, and nothing was changed")]
     TooSlow(u64),
