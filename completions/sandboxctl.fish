@@ -46,6 +46,9 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "cp" -d 'Copy 
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "events" -d 'Show what was done in a session'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "rm" -d 'Close sessions; their files stay unless --purge is given'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "purge" -d 'Remove everything that an id ever had: files, container, record and log'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "workspaces" -d 'List workspaces, whether their sessions are open or not'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "export" -d 'Write a workspace to standard output as an archive'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "import" -d 'Take an archive from standard input into a session that is new or closed'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "health" -d 'Tell how the service is'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "doctor" -d 'Check the service\'s invariants, and say what to do where one is broken'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "release" -d 'Let go of a hold, which `health` tells of'
@@ -189,6 +192,33 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l close -d
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s y -l yes -d 'Do not ask'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand workspaces" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand workspaces" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand workspaces" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand workspaces" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand workspaces" -s q -l quiet -d 'Print ids and nothing else'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand workspaces" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand workspaces" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand export" -l format -d 'How the archive is written' -r -f -a "tar\t'Plain tar'
+tar.zst\t'Tar compressed by zstd'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand export" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand export" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand export" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand export" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand export" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l runtime -d 'The runtime of an id that is not known yet' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l tenant -d 'The tenant of an id that is not known yet' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l replace -d 'Have the archive take the place of files that are there, instead of refusing'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -s o -l output -d 'How to print' -r -f -a "table\t'For people'

@@ -309,6 +309,57 @@ json\:"As the API has it"))' \
 '*::ids -- The ids; whether their sessions are open, closed or unknown:_default' \
 && ret=0
 ;;
+(workspaces)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'-q[Print ids and nothing else]' \
+'--quiet[Print ids and nothing else]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(export)
+_arguments "${_arguments_options[@]}" : \
+'--format=[How the archive is written]:FORMAT:((tar\:"Plain tar"
+tar.zst\:"Tar compressed by zstd"))' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The id of the workspace; whether its session is open or closed:_default' \
+&& ret=0
+;;
+(import)
+_arguments "${_arguments_options[@]}" : \
+'--runtime=[The runtime of an id that is not known yet]:ALIAS:_default' \
+'--tenant=[The tenant of an id that is not known yet]:TENANT:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--replace[Have the archive take the place of files that are there, instead of refusing]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The id that gets the files:_default' \
+&& ret=0
+;;
 (health)
 _arguments "${_arguments_options[@]}" : \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
@@ -376,6 +427,9 @@ _sandboxctl_commands() {
 'events:Show what was done in a session' \
 'rm:Close sessions; their files stay unless --purge is given' \
 'purge:Remove everything that an id ever had\: files, container, record and log' \
+'workspaces:List workspaces, whether their sessions are open or not' \
+'export:Write a workspace to standard output as an archive' \
+'import:Take an archive from standard input into a session that is new or closed' \
 'health:Tell how the service is' \
 'doctor:Check the service'\''s invariants, and say what to do where one is broken' \
 'release:Let go of a hold, which \`health\` tells of' \
@@ -402,6 +456,11 @@ _sandboxctl__subcmd__exec_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl exec commands' commands "$@"
 }
+(( $+functions[_sandboxctl__subcmd__export_commands] )) ||
+_sandboxctl__subcmd__export_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl export commands' commands "$@"
+}
 (( $+functions[_sandboxctl__subcmd__get_commands] )) ||
 _sandboxctl__subcmd__get_commands() {
     local commands; commands=()
@@ -411,6 +470,11 @@ _sandboxctl__subcmd__get_commands() {
 _sandboxctl__subcmd__health_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl health commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__import_commands] )) ||
+_sandboxctl__subcmd__import_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl import commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__kill_commands] )) ||
 _sandboxctl__subcmd__kill_commands() {
@@ -466,6 +530,11 @@ _sandboxctl__subcmd__shell_commands() {
 _sandboxctl__subcmd__stop_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl stop commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__workspaces_commands] )) ||
+_sandboxctl__subcmd__workspaces_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl workspaces commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_sandboxctl" ]; then

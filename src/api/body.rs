@@ -30,6 +30,8 @@ const DROP_TIME_MAX: Duration = BODY_IDLE_MAX;
 pub(super) const STREAM_IDLE_MAX: Duration = Duration::from_mins(5);
 /// Bytes of a refused stream that are read and dropped; it may have no end.
 const STREAM_DROPPED_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a stream that are read and dropped which was refused for what is in it.
+const DRAINED_BYTES_MAX: usize = 256 << 20;
 /// How long a refused stream is read and dropped.
 const STREAM_DROP_TIME_MAX: Duration = Duration::from_millis(500);
 
@@ -197,6 +199,13 @@ impl Streamed {
         }
         let bytes = self.rest.len().min(INPUT_BYTES_MAX);
         Ok(Some(self.rest.split_to(bytes)))
+    }
+
+    /// Reads on for a while after it was refused in the middle, so that its sender gets to
+    /// the reply although it sends all it has before it reads.
+    pub(super) async fn drain(mut self) {
+        let dropping = drop_bytes(&mut self.body, DRAINED_BYTES_MAX);
+        drop(timeout(DROP_TIME_MAX, dropping).await);
     }
 
     /// Reads on for a moment after it was refused, so that its sender gets to the reply.

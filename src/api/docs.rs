@@ -65,6 +65,7 @@ fn row(route: &Route) -> String {
         Answer::Json(schema) | Answer::Made(schema) | Answer::Stream(schema) => schema,
         Answer::Bytes | Answer::File => "bytes",
         Answer::Events(schema) => schema,
+        Answer::Archive => "an archive",
         Answer::Document => "a document",
         Answer::Socket => "a WebSocket",
         Answer::Nothing => "204",
@@ -73,6 +74,7 @@ fn row(route: &Route) -> String {
         Takes::Nothing => "–",
         Takes::Json(schema) => schema,
         Takes::Bytes => "bytes",
+        Takes::Archive => "an archive",
     };
     format!(
         "<tr><td><code>{} {}</code></td><td>{}{query}</td><td>{token}</td><td>{}</td><td>{answer}</td></tr>",

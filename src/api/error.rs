@@ -3,6 +3,7 @@
 //! A handler answers with a [`Failure`]; the body is written at the edge, where
 //! the request id is known.
 
+mod archives;
 mod files;
 
 use std::borrow::Cow;
@@ -351,6 +352,9 @@ fn refusal_row(refusal: &Refusal) -> Row {
         ),
         Refusal::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", After(4)),
         Refusal::NoSpace(_) => (StatusCode::INSUFFICIENT_STORAGE, "no_space", Never),
+        Refusal::WorkspaceFull { .. } => archives::WORKSPACE_FULL,
+        Refusal::ArchiveCeiling { .. } => archives::CEILING,
+        Refusal::Archive(refusal) => archives::row(refusal),
         Refusal::SandboxGone(_) => (StatusCode::GONE, "sandbox_gone", Never),
     }
 }

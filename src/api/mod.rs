@@ -5,6 +5,7 @@
 //! asked), and `sessions` and its like, which call [`crate::control`]; `error` words
 //! what went wrong.
 
+mod archives;
 mod auth;
 mod body;
 mod command;

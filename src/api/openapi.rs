@@ -58,6 +58,7 @@ fn operation(route: &Route) -> Value {
         Takes::Nothing => None,
         Takes::Json(schema) => Some(content(schema)),
         Takes::Bytes => Some(json!({ "application/octet-stream": {} })),
+        Takes::Archive => Some(json!({ "application/x-tar": {}, "application/zstd": {} })),
     };
     if let Some(content) = body {
         let body = json!({ "required": true, "content": content });
@@ -187,6 +188,10 @@ fn responses(route: &Route) -> Value {
         Answer::Events(schema) => {
             let content = json!({ "text/event-stream": { "schema": reference(schema) } });
             json!({ "200": { "description": "As it comes", "content": content } })
+        }
+        Answer::Archive => {
+            let content = json!({ "application/x-tar": {}, "application/zstd": {} });
+            json!({ "200": { "description": "The archive, as it is packed", "content": content } })
         }
         Answer::Document => json!({ "200": { "description": "The document" } }),
         Answer::Socket => json!({ "101": { "description": "The WebSocket" } }),

@@ -45,6 +45,8 @@ pub(super) enum Takes {
     Json(&'static str),
     /// Bytes as they are.
     Bytes,
+    /// An archive.
+    Archive,
 }
 
 /// What a route answers.
@@ -64,6 +66,8 @@ pub(super) enum Answer {
     File,
     /// Server-sent events, each with JSON of this schema.
     Events(&'static str),
+    /// An archive.
+    Archive,
     /// 204.
     Nothing,
     /// 101, and then a WebSocket.
@@ -220,6 +224,16 @@ impl Route {
 
     pub(super) const fn answers_events(mut self, schema: &'static str) -> Self {
         self.answers = Answer::Events(schema);
+        self
+    }
+
+    pub(super) const fn takes_archive(mut self) -> Self {
+        self.takes = Takes::Archive;
+        self
+    }
+
+    pub(super) const fn answers_archive(mut self) -> Self {
+        self.answers = Answer::Archive;
         self
     }
 
@@ -381,7 +395,7 @@ mod tests {
             (Method::HEAD, "/healthz", "allow GET"),
             (Method::OPTIONS, "/sessions", "allow GET, POST"),
             (Method::PATCH, "/sessions/a", "allow DELETE, GET"),
-            (Method::GET, "/workspaces", "nowhere"),
+            (Method::GET, "/workspaces", "/workspaces None"),
         ] {
             assert_eq!(lead(&method, path), expected, "{method} {path}");
         }

@@ -6,8 +6,8 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    files, holds, log, metrics, native, paths, runs, service, sessions, socket, streamed, tickets,
-    ttys, watch, workspaces,
+    archives, files, holds, log, metrics, native, paths, runs, service, sessions, socket, streamed,
+    tickets, ttys, watch, workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -474,6 +474,31 @@ pub(super) static TABLE: &[Route] = &[
     )
     .query(paths::PATH_QUERY)
     .answers_file(),
+    Route::new(
+        Verb::Get,
+        "/workspaces",
+        "Lists workspaces, whether their sessions are open or not",
+        |verb| on(verb, archives::list),
+    )
+    .query(archives::LIST_QUERY)
+    .answers("WorkspaceList"),
+    Route::new(
+        Verb::Get,
+        "/workspaces/{session_id}/export",
+        "Packs a workspace into an archive",
+        |verb| on(verb, archives::export),
+    )
+    .query(archives::EXPORT_QUERY)
+    .answers_archive(),
+    Route::new(
+        Verb::Put,
+        "/workspaces/{session_id}/import",
+        "Takes an archive into the workspace of an id that is new or closed",
+        |verb| on(verb, archives::import),
+    )
+    .query(archives::IMPORT_QUERY)
+    .takes_archive()
+    .answers("ImportResponse"),
     Route::new(
         Verb::Delete,
         "/workspaces/{session_id}",

@@ -7,6 +7,9 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
 mod copy;
 mod runs;
+mod workspaces;
+
+pub use workspaces::{Export, Import, Workspaces};
 
 pub use copy::{Copy, Place};
 pub use runs::{How, Kill, Logs, OneRun, Run, Runs, Shell, Variables};
@@ -211,6 +214,14 @@ pub enum Verb {
     /// Remove everything that an id ever had: files, container, record and log
     #[command(after_long_help = PURGE_AFTER_HELP)]
     Purge(PurgeIds),
+    /// List workspaces, whether their sessions are open or not
+    Workspaces(Workspaces),
+    /// Write a workspace to standard output as an archive
+    #[command(after_long_help = workspaces::EXPORT_AFTER_HELP)]
+    Export(Export),
+    /// Take an archive from standard input into a session that is new or closed
+    #[command(after_long_help = workspaces::IMPORT_AFTER_HELP)]
+    Import(Import),
     /// Tell how the service is
     Health,
     /// Check the service's invariants, and say what to do where one is broken

@@ -206,8 +206,17 @@ fn refusal_hint(status: u16, body: &ErrorBody, verb: &Verb, token: TokenGiven) -
             "sandboxctl runs ID shows the runs of a session".to_owned()
         }
         (Exit::NOT_FOUND, _) if body.code == "no_file" => return None,
+        (Exit::NOT_FOUND, Verb::Export(_)) => {
+            "sandboxctl workspaces shows those that there are".to_owned()
+        }
         (Exit::NOT_FOUND, _) => "sandboxctl ls shows the sessions that are open".to_owned(),
         (Exit::CONFLICT, Verb::Open(_)) => "--reuse attaches to a session that is open".to_owned(),
+        (Exit::CONFLICT, Verb::Import(_)) if body.code == "workspace_not_empty" => {
+            "--replace has the archive take the place of those files".to_owned()
+        }
+        (Exit::CONFLICT, Verb::Import(_)) if body.code == "session_open" => {
+            "sandboxctl rm closes it and keeps its files".to_owned()
+        }
         (Exit::CONFLICT, Verb::Purge(_)) => "--close closes a session that is open".to_owned(),
         (Exit::CEILING, _) => match &body.ceiling {
             Some(ceiling) => format!(

@@ -23,6 +23,7 @@ mod sessions;
 mod shell;
 mod text;
 mod token;
+mod workspaces;
 
 #[cfg(test)]
 mod tests;

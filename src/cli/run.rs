@@ -6,6 +6,7 @@ use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
 use super::{
     copy, doctor, events, exec, health, holds, log, removal, runs, sessions, shell, token,
+    workspaces,
 };
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
@@ -55,6 +56,9 @@ pub async fn run(
                 | Verb::Events(_)
                 | Verb::Rm(_)
                 | Verb::Purge(_)
+                | Verb::Workspaces(_)
+                | Verb::Export(_)
+                | Verb::Import(_)
                 | Verb::Health
                 | Verb::Doctor
                 | Verb::Release(_) => failure.exit(),
@@ -154,6 +158,9 @@ async fn act(
         }
         Verb::Rm(rm) => removal::close(client, printer, rm).await,
         Verb::Purge(purge) => removal::purge(client, printer, purge).await,
+        Verb::Workspaces(of) => workspaces::list(client, printer, of).await,
+        Verb::Export(export) => workspaces::export(client, printer, export).await,
+        Verb::Import(import) => workspaces::import(client, printer, import).await,
         Verb::Health => health::health(client, printer).await,
         Verb::Doctor => doctor::doctor(client, printer).await,
         Verb::Release(release) => holds::release(client, printer, release).await,

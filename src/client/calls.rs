@@ -103,7 +103,7 @@ pub struct ListOptions {
 /// Calls one service; cheap to clone, with a pool of connections in common.
 #[derive(Clone)]
 pub struct Client {
-    transport: Transport,
+    pub(super) transport: Transport,
     // Marked sensitive, so that neither we nor hyper print it.
     token: Option<HeaderValue>,
     deadline: Duration,
@@ -345,7 +345,7 @@ impl Client {
         parsed(call, &reply.body)
     }
 
-    fn request(&self, call: &Call) -> (Request<Sent>, RequestId) {
+    pub(super) fn request(&self, call: &Call) -> (Request<Sent>, RequestId) {
         let request_id = RequestId::random();
         let mut request = Request::builder().method(&call.method).uri(format!(
             "{}{}",

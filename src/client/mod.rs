@@ -24,6 +24,7 @@ mod remote;
 mod runs;
 mod transport;
 mod ttys;
+mod workspaces;
 
 #[cfg(test)]
 pub(crate) mod scripted;
@@ -49,3 +50,6 @@ pub use runs::{
 };
 pub use transport::{IDLE_CONNECTIONS_MAX, REPLY_BYTES_MAX};
 pub use ttys::{TTY_INPUT_BYTES_MAX, TTY_MESSAGE_BYTES_MAX, TtyInput, TtyOutput, TtyTold};
+pub use workspaces::{
+    ArchiveFormat, ArchivePieces, IMPORT_TIME_MAX, ImportOptions, WorkspaceListOptions, WriteOver,
+};

@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_secs(30);
 // Finds out that the other end is gone while a long command is waited for.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The body of a request.
+/// The body of a request, whole or as it comes.
 pub(super) type Sent = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A pool of connections to one service; cheap to clone.

@@ -277,6 +277,8 @@ fn operation(reader: &mut Reader<'_>) -> Operation {
         events_per_session: reader.whole("SANDBOXD_EVENTS_PER_SESSION"),
         service_events: reader.whole("SANDBOXD_SERVICE_EVENTS"),
         orphan_grace: reader.secs("SANDBOXD_ORPHAN_GRACE"),
+        workspace_scan_interval: reader.secs("SANDBOXD_WORKSPACE_SCAN_INTERVAL"),
+        max_archive_bytes: reader.whole("SANDBOXD_MAX_ARCHIVE_BYTES"),
         on_corrupt_store: reader.choice(
             "SANDBOXD_ON_CORRUPT_STORE",
             &[
@@ -396,6 +398,7 @@ fn ceilings(reader: &mut Reader<'_>) -> Ceilings {
         pids_limit: reader.maybe_whole("SANDBOXD_PIDS_LIMIT"),
         network_mode: reader.maybe_text("SANDBOXD_NETWORK_MODE"),
         oci_runtime: reader.maybe_text("SANDBOXD_OCI_RUNTIME"),
+        workspace_size: reader.maybe_size("SANDBOXD_WORKSPACE_SIZE"),
     }
 }
 

@@ -99,6 +99,10 @@ pub struct Operation {
     pub service_events: u64,
     /// How long a container of ours that no record explains is left alone.
     pub orphan_grace: Duration,
+    /// The time between two rounds of measuring workspaces.
+    pub workspace_scan_interval: Duration,
+    /// Bytes of the largest archive of a workspace, before it is compressed.
+    pub max_archive_bytes: u64,
     /// What is done about a store that is lost or corrupt.
     pub on_corrupt_store: OnCorruptStore,
     /// Holds that are let go of at this start.

@@ -28,7 +28,7 @@ const EXAMPLE: &str =
     "Example: SANDBOXD_RUNTIMES=python=python:3.12-slim,data=@python-datascience;mem_limit=4g";
 
 /// The fields of an entry.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "image",
     "runtime",
     "description",
@@ -39,6 +39,7 @@ const FIELDS: [&str; 12] = [
     "pids_limit",
     "network_mode",
     "oci_runtime",
+    "workspace_size",
     "keep_awake",
     "users",
 ];
@@ -265,6 +266,7 @@ fn runtime(entry: &Entry) -> Result<(Alias, Runtime), Vec<Fault>> {
         pids_limit: fields.whole("pids_limit", 1, PIDS_MAX),
         network_mode: fields.text("network_mode"),
         oci_runtime: fields.text("oci_runtime"),
+        workspace_size: fields.size("workspace_size"),
     };
     let keep_awake = fields.word(
         "keep_awake",

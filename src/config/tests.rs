@@ -109,6 +109,8 @@ fn a_token_is_all_that_is_required_and_the_rest_is_as_documented() {
             events_per_session: 10_000,
             service_events: 100_000,
             orphan_grace: Duration::from_mins(5),
+            workspace_scan_interval: Duration::from_mins(1),
+            max_archive_bytes: 16 << 30,
             on_corrupt_store: OnCorruptStore::Rebuild,
             release_holds: Vec::new(),
             drain_timeout: Duration::from_secs(5),

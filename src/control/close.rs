@@ -76,6 +76,10 @@ impl Control {
             match self.0.books.store.commit(batch).await {
                 Ok(_) => {
                     self.await_end_of(id, generation).await;
+                    match purge {
+                        Purge::Yes => self.0.disks.forget(id),
+                        Purge::No => {}
+                    }
                     return Ok(());
                 }
                 Err(CommitError::Conflict(_)) => {}

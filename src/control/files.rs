@@ -111,6 +111,9 @@ impl Control {
             return Err(Refusal::NoSession(id.clone()));
         }
         check_pattern(&asked.op)?;
+        if let Some(bytes) = asked.op.adds() {
+            self.has_room_for(id, bytes).await?;
+        }
         let mut trip = self.file_trip(id, asked.op);
         (trip.path, trip.request_id) = (asked.path, asked.request_id);
         trip.site.expected = asked.expected;

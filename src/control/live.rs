@@ -73,6 +73,7 @@ impl Control {
                 (Some(_), _, _) => {
                     // Nobody gives way for what cannot start.
                     self.has_workspaces()?;
+                    self.may_wake(&record).await?;
                     let woken = timeout_at(deadline, self.wake(&record)).await;
                     let generation = match woken.map_err(|_| NotLive::Late)? {
                         Ok(generation) => generation,

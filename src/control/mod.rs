@@ -4,9 +4,11 @@
 //! is wanted, has the controller nudged, and waits on a ticket. Commands on a
 //! running session go straight to its sandbox, under a lease.
 
+pub mod archives;
 mod attended;
 mod close;
 mod describe;
+mod disk;
 mod doctor;
 mod drift;
 mod errand;
@@ -27,6 +29,7 @@ mod slots;
 pub mod terminals;
 #[cfg(test)]
 pub(crate) mod testing;
+mod workspaces;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +41,7 @@ use tokio_util::task::TaskTracker;
 use crate::activity::Leases;
 use crate::id::SessionId;
 use crate::policy::{Current, Prewarm};
-use crate::reconcile::{Books, EngineHealth, Epoch, Host, Outcome, Tickets, Work};
+use crate::reconcile::{Books, Disks, EngineHealth, Epoch, Host, Outcome, Tickets, Work};
 use crate::sandbox::commands::Runner;
 use crate::sandbox::reach::Reacher;
 use crate::sandbox::usage::Sampler;
@@ -47,6 +50,7 @@ use crate::session::record::{Record, Status};
 use crate::verify;
 
 pub use refusal::Refusal;
+pub use workspaces::ListWorkspaces;
 
 /// Serves requests; cheap to clone.
 #[derive(Clone, Debug)]
@@ -64,6 +68,9 @@ struct Inner {
     prewarm: Prewarm,
     /// Where the doctor looks on the disk.
     disk: verify::Place,
+    /// What workspaces take.
+    disks: Disks,
+    archives: archives::Archives,
     /// One examination at a time: each asks the engine for everything.
     examination: Mutex<()>,
     /// Held from the census to the commit, so that ceilings hold under any race.
@@ -126,6 +133,8 @@ impl Control {
             sampler: place.sampler,
             prewarm: place.prewarm,
             disk: place.disk,
+            disks: place.disks,
+            archives: archives::Archives::new(place.archive_bytes_max),
             examination: Mutex::new(()),
             admission: Mutex::new(()),
             slots: slots::Slots::default(),
@@ -294,6 +303,10 @@ pub struct Place {
     pub prewarm: Prewarm,
     /// Where things are on the disk.
     pub disk: verify::Place,
+    /// What workspaces take.
+    pub disks: Disks,
+    /// Bytes of the largest archive, before it is compressed.
+    pub archive_bytes_max: u64,
 }
 
 /// Puts a commit that failed into the caller's words.

@@ -37,10 +37,10 @@ enum Found {
 }
 
 /// The alias and the runtime that an opening asked for.
-struct Wanted {
-    alias: Alias,
-    runtime: Runtime,
-    tenant: Option<Tenant>,
+pub(super) struct Wanted {
+    pub(super) alias: Alias,
+    pub(super) runtime: Runtime,
+    pub(super) tenant: Option<Tenant>,
 }
 
 impl Control {
@@ -361,7 +361,7 @@ pub(super) enum Begun {
     Refused(Refusal),
 }
 
-fn wanted(policy: &Policy, open: &Open) -> Result<Wanted, Refusal> {
+pub(super) fn wanted(policy: &Policy, open: &Open) -> Result<Wanted, Refusal> {
     let unknown = |wanted: &str| Refusal::UnknownRuntime {
         wanted: quoted(wanted),
         allowed: policy.catalogue.aliases(),

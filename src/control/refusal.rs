@@ -1,5 +1,6 @@
 //! Why a request was refused, in the words that the caller reads.
 
+use super::archives::ArchiveRefusal;
 use super::files::refusal::FileRefusal;
 use crate::id::{RunId, SessionId, Tenant};
 use crate::wire::error::Ceiling;
@@ -202,6 +203,27 @@ pub enum Refusal {
     /// A disk is full.
     #[error("No space left: {0}. Purge sessions that are no longer needed, or add space.")]
     NoSpace(String),
+    /// More would lie, or lies, in a workspace than may.
+    #[error("{}", full(id, (*limit, *used), *attempt))]
+    WorkspaceFull {
+        /// The session.
+        id: SessionId,
+        /// The ceiling, in bytes on the disk.
+        limit: u64,
+        /// What lies there.
+        used: u64,
+        /// What was refused for it.
+        attempt: Attempt,
+    },
+    /// As many archives are packed and unpacked as may be.
+    #[error("{limit} archives are being exported or imported. Try again when one is done.")]
+    ArchiveCeiling {
+        /// The ceiling.
+        limit: u64,
+    },
+    /// Something with an archive.
+    #[error(transparent)]
+    Archive(#[from] ArchiveRefusal),
     /// The store takes no writes at the moment.
     #[error("The session store is not available: {0}. Try again shortly.")]
     StoreUnavailable(String),
@@ -214,6 +236,36 @@ pub enum Refusal {
     /// The service is stopping.
     #[error("The service is shutting down. Try again shortly.")]
     ShuttingDown,
+}
+
+/// What a full workspace keeps from being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Writing by way of the service.
+    Write,
+    /// Waking its session.
+    Wake,
+    /// Unpacking an archive.
+    Import,
+}
+
+fn full(id: &SessionId, (limit, used): (u64, u64), attempt: Attempt) -> String {
+    let (refused, remedy) = match attempt {
+        Attempt::Write => (
+            "Nothing is written that would go beyond",
+            "Remove files first",
+        ),
+        Attempt::Wake => (
+            "It is not woken",
+            "Remove files with POST /sessions/{session_id}/files/remove, which needs no sandbox, \
+             or export and purge it",
+        ),
+        Attempt::Import => ("The archive is not taken in", "Send a smaller one"),
+    };
+    format!(
+        "The workspace of session {id} holds {used} bytes of the {limit} that it may. {refused}. \
+         {remedy}; the operator can raise workspace_size."
+    )
 }
 
 impl Refusal {
@@ -250,6 +302,10 @@ impl Refusal {
             Self::ViewerCeiling { id, limit, .. } => {
                 ceiling("tty_viewers", *limit, *limit, session(id))
             }
+            Self::WorkspaceFull {
+                id, limit, used, ..
+            } => ceiling("workspace_size", *limit, *used, session(id)),
+            Self::ArchiveCeiling { limit } => ceiling("archives", *limit, *limit, service()),
             Self::SandboxCeiling {
                 id, name, limit, ..
             } => ceiling(name, *limit, *limit, session(id)),
@@ -280,6 +336,7 @@ impl Refusal {
             | Self::EngineUnavailable(_)
             | Self::EngineFailed(_)
             | Self::NoSpace(_)
+            | Self::Archive(_)
             | Self::StoreUnavailable(_)
             | Self::SandboxGone(_)
             | Self::ShuttingDown => return None,

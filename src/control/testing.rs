@@ -5,7 +5,7 @@ use crate::cgroup::Cgroups;
 use crate::clock::Clock;
 use crate::docker::{Endpoint, Engine, Settings};
 use crate::policy::{Current, Prewarm};
-use crate::reconcile::{Books, EngineHealth, Epoch, Host, Tickets, Work};
+use crate::reconcile::{Books, Disks, EngineHealth, Epoch, Host, Tickets, Work};
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::testing;
@@ -49,13 +49,15 @@ pub(crate) fn without_engine(service: Secret) -> Control {
         Place {
             host,
             reacher: crate::sandbox::reach::Reacher::default(),
-            sampler: Sampler::new(Cgroups::default(), engine, clock),
+            sampler: Sampler::new(Cgroups::default(), engine, clock.clone()),
             prewarm: Prewarm::No,
             disk: crate::verify::Place {
                 state_dir: dir.path().to_owned(),
                 key_file: dir.path().join("token.key"),
                 workspace_root: None,
             },
+            disks: Disks::new(None, clock),
+            archive_bytes_max: 1 << 30,
         },
     )
 }

@@ -135,6 +135,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     // slow stops and starts never keep a command from its sandbox.
     let workers = config.operation.max_workers.div_ceil(2);
     let controller = Controller::new(passes.clone(), workers);
+    let disks = tasks.measure_workspaces(&passes, config.operation.workspace_scan_interval);
     let pulse = controller.pulse();
     let control = Control::new(
         policy,
@@ -156,6 +157,8 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             host,
             prewarm: config.prewarm,
             disk: verify::place(&config),
+            disks,
+            archive_bytes_max: config.operation.max_archive_bytes,
         },
     );
     tasks.start_controller(controller);
@@ -222,9 +225,12 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
 }
 
 /// Says at start that the workspace root is not the one of before, or accepts it where the
-/// operator says so.
+/// operator says so; what an import left half done is set aside.
 fn look_at_root(config: &Config, workspaces: &Workspaces, clock: &Clock) -> Result<(), Fatal> {
     workspaces.check(clock.now());
+    if let Err(error) = workspaces.abandon_incoming() {
+        warn!(error = %chain(&error), "what was left of interrupted imports stays for now");
+    }
     let Some(strange) = workspaces.strange() else {
         return Ok(());
     };

@@ -15,8 +15,8 @@ use crate::config::Operation;
 use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
-    Controller, EngineHealth, Identifier, Passes, Pulse, Resync, Watched, events, ping, resync,
-    root,
+    Controller, Disks, EngineHealth, Identifier, Passes, Pulse, Resync, Scan, Watched, events,
+    ping, resync, root,
 };
 use crate::session::blueprint::LABEL_INSTANCE;
 use crate::store::{BATCH_OPS_MAX, Batch, Store};
@@ -92,6 +92,23 @@ impl Tasks {
             let watching = root(workspaces, clock, health.clone(), self.cancel.clone());
             self.spawn("the watch on the workspace root", watching);
         }
+    }
+
+    /// Begins to measure workspaces; returns what is known of them.
+    pub(super) fn measure_workspaces(&mut self, passes: &Passes, interval: Duration) -> Disks {
+        let books = passes.executor.books.clone();
+        let workspaces = passes.executor.host.workspaces.clone();
+        let disks = Disks::new(workspaces, books.clock.clone());
+        let scan = Scan {
+            disks: disks.clone(),
+            books,
+            leases: passes.executor.leases.clone(),
+            policy: passes.executor.policy.clone(),
+            work: passes.work.clone(),
+        };
+        let cancel = self.cancel.clone();
+        self.spawn("the measuring of workspaces", scan.run(interval, cancel));
+        disks
     }
 
     pub(super) fn keep_last_uses(&mut self, store: Store, leases: Leases, control: Control) {

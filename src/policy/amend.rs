@@ -73,6 +73,8 @@ pub struct CeilingsChange {
     pub cpu_shares: Change<u64>,
     /// Processes and threads.
     pub pids_limit: Change<u64>,
+    /// What lies in a workspace.
+    pub workspace_size: Change<ByteSize>,
 }
 
 /// Says why an amendment does not apply. The texts go to clients as they are.
@@ -185,6 +187,7 @@ impl CeilingsChange {
         self.cpus.apply(&mut ceilings.cpus);
         self.cpu_shares.apply(&mut ceilings.cpu_shares);
         self.pids_limit.apply(&mut ceilings.pids_limit);
+        self.workspace_size.apply(&mut ceilings.workspace_size);
     }
 }
 
@@ -228,6 +231,7 @@ mod tests {
                 cpus: Change::Clear,
                 cpu_shares: Change::Set(7),
                 pids_limit: Change::Keep,
+                workspace_size: Change::Set(ByteSize::parse("2g").unwrap()),
             },
             idle_timeout: Some(hour),
             workspace_ttl: Change::Set(hour),
@@ -246,6 +250,7 @@ mod tests {
         wanted.ceilings.memswap_limit = Some(ByteSize::parse("1g").unwrap());
         wanted.ceilings.cpus = None;
         wanted.ceilings.cpu_shares = Some(7);
+        wanted.ceilings.workspace_size = Some(ByteSize::parse("2g").unwrap());
         wanted.lifetimes.idle_timeout = hour;
         wanted.lifetimes.workspace_ttl = Some(hour);
         wanted.lifetimes.container_ttl = Some(hour);

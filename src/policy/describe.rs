@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Persist, Policy, Prewarm, Runtime, RuntimeConfig, Source};
 use crate::id::Alias;
 use crate::quantity::{ByteSize, Cpus};
-use crate::wire::service::{RuntimePolicy, ServicePolicy};
+use crate::wire::service::{RuntimePolicy, ServicePolicy, WORKSPACE_SIZE_BY_SCAN};
 
 /// Describes a policy as clients read it, with the effective ceilings of each runtime.
 pub fn describe(policy: &Policy, prewarm: Prewarm) -> ServicePolicy {
@@ -28,6 +28,9 @@ pub fn describe(policy: &Policy, prewarm: Prewarm) -> ServicePolicy {
         pids_limit: ceilings.pids_limit,
         network_mode: ceilings.network_mode.clone(),
         oci_runtime: ceilings.oci_runtime.clone(),
+        workspace_size: text(ceilings.workspace_size.as_ref()),
+        // Quotas of the file system are not used.
+        workspace_size_enforced_by: WORKSPACE_SIZE_BY_SCAN.to_owned(),
         work_dir: policy.interior.work_dir.clone(),
         idle_timeout: policy.lifetimes.idle_timeout.as_secs(),
         execute_timeout: policy.limits.execute_timeout.as_secs(),
@@ -72,6 +75,7 @@ fn describe_runtime(policy: &Policy, alias: &Alias, runtime: &Runtime) -> Runtim
         pids_limit: ceilings.pids_limit,
         network_mode: ceilings.network_mode,
         oci_runtime: ceilings.oci_runtime,
+        workspace_size: text(ceilings.workspace_size.as_ref()),
     }
 }
 
@@ -206,6 +210,7 @@ mod tests {
             "persist_containers": false, "sandbox_uid": null, "workspace_ttl": null,
             "container_ttl": null, "tmpfs_size": "64m", "prewarm": true, "buildkit": false,
             "native_files": false, "native_writes": false, "native_realpath": false,
+            "workspace_size": null, "workspace_size_enforced_by": "scan",
         });
         assert_eq!(serde_json::Value::Object(found), wanted);
     }

@@ -91,6 +91,9 @@ pub struct Ceilings {
     pub network_mode: Option<String>,
     /// The OCI runtime.
     pub oci_runtime: Option<String>,
+    /// What lies in a workspace, as it takes room on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_size: Option<ByteSize>,
 }
 
 impl Ceilings {
@@ -117,6 +120,10 @@ impl Ceilings {
                 .oci_runtime
                 .clone()
                 .or_else(|| defaults.oci_runtime.clone()),
+            workspace_size: self
+                .workspace_size
+                .clone()
+                .or_else(|| defaults.workspace_size.clone()),
         }
     }
 }

@@ -16,6 +16,8 @@ pub const CPUS_MIN: f64 = 0.01;
 pub const CPU_SHARES_MIN: u64 = 2;
 /// The largest weight that the engine accepts.
 pub const CPU_SHARES_MAX: u64 = 262_144;
+/// Bytes of the smallest ceiling of a workspace.
+pub const WORKSPACE_BYTES_MIN: u64 = 1 << 20;
 /// The most processes that Linux counts.
 pub const PIDS_MAX: u64 = 4_194_304;
 /// Bytes of the longest reference to an image.
@@ -62,6 +64,15 @@ pub enum InvalidPolicy {
         open: u64,
         /// `max_sessions`.
         resident: u64,
+    },
+    /// Workspaces have a ceiling, and there are none to measure.
+    #[error(
+        "workspace_size needs workspace_root{scope}: files that live in their container are not \
+         measured; set workspace_root or leave workspace_size empty"
+    )]
+    SizeWithoutRoot {
+        /// Whose.
+        scope: Scope,
     },
     /// Memory with swap is less than memory.
     #[error(
@@ -165,6 +176,7 @@ impl InvalidPolicy {
         match self {
             Self::EvictionLosesFiles => vec!["evict_idle_after", "workspace_root"],
             Self::OpenBelowResident { .. } => vec!["max_open_sessions", "max_sessions"],
+            Self::SizeWithoutRoot { scope } => scope.fields(&["workspace_size", "workspace_root"]),
             Self::SwapBelowMemory { scope, .. } => scope.fields(&["memswap_limit", "mem_limit"]),
             Self::MemoryTooSmall { scope, .. } => scope.fields(&["mem_limit"]),
             Self::CpusTooFew { scope, .. } => scope.fields(&["cpus"]),
@@ -192,12 +204,12 @@ impl Policy {
     pub fn new(terms: Terms, home: Home) -> Result<Self, Vec<InvalidPolicy>> {
         let mut faults = capacity_faults(&terms, home);
         faults.extend(interior_faults(&terms));
-        let service = ceiling_faults(&Scope::Service, &terms.ceilings);
+        let service = ceiling_faults(&Scope::Service, &terms.ceilings, home);
         for (alias, runtime) in terms.catalogue.iter() {
             faults.extend(runtime_faults(alias, runtime));
             let effective = runtime.ceilings.or(&terms.ceilings);
-            let own = ceiling_faults(&Scope::Runtime(alias.clone()), &effective);
-            let unscoped = ceiling_faults(&Scope::Service, &effective);
+            let own = ceiling_faults(&Scope::Runtime(alias.clone()), &effective, home);
+            let unscoped = ceiling_faults(&Scope::Service, &effective, home);
             // What a runtime inherits is said once, of the service.
             let new = own.into_iter().zip(unscoped);
             faults.extend(
@@ -303,8 +315,14 @@ fn runtime_faults(alias: &Alias, runtime: &Runtime) -> Option<InvalidPolicy> {
     }
 }
 
-fn ceiling_faults(scope: &Scope, ceilings: &Ceilings) -> Vec<InvalidPolicy> {
+fn ceiling_faults(scope: &Scope, ceilings: &Ceilings, home: Home) -> Vec<InvalidPolicy> {
     let mut faults = Vec::new();
+    match (home, &ceilings.workspace_size) {
+        (Home::Container, Some(_)) => faults.push(InvalidPolicy::SizeWithoutRoot {
+            scope: scope.clone(),
+        }),
+        (Home::Container | Home::Host, _) => {}
+    }
     if let Some(mem) = &ceilings.mem_limit {
         faults.extend(memory_faults(scope, mem, ceilings.memswap_limit.as_ref()));
     }
@@ -315,9 +333,12 @@ fn ceiling_faults(scope: &Scope, ceilings: &Ceilings) -> Vec<InvalidPolicy> {
         });
     }
     let shares = CPU_SHARES_MIN..=CPU_SHARES_MAX;
+    let size = ceilings.workspace_size.as_ref().map(ByteSize::bytes);
+    let sizes = WORKSPACE_BYTES_MIN..=i64::MAX.unsigned_abs();
     for (field, value, range) in [
         ("cpu_shares", ceilings.cpu_shares, shares),
         ("pids_limit", ceilings.pids_limit, 1..=PIDS_MAX),
+        ("workspace_size", size, sizes),
     ] {
         faults.extend(value.and_then(|value| range_fault(scope, field, value, range)));
     }

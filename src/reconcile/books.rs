@@ -184,6 +184,7 @@ impl Books {
             | Reason::ContainerLost
             | Reason::WorkspaceLost
             | Reason::Expired => Fact::Hibernated,
+            Reason::WorkspaceFull => Fact::WorkspaceFull,
         };
         let files_lost = reason == Reason::WorkspaceLost || is_lost(sight);
         let status = Status {
@@ -299,6 +300,7 @@ fn begin_life(status: &mut Status, slept: Option<Reason>, sight: &Sight) {
             Some(Notice::Hibernated)
         }
         (_, false, Some(Reason::Oom)) => Some(Notice::Oom),
+        (_, false, Some(Reason::WorkspaceFull)) => Some(Notice::WorkspaceFull),
         (_, false, _) => Some(Notice::ContainerLost),
     };
     status.files_lost = false;

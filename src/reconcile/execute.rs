@@ -165,18 +165,6 @@ impl Executor {
         self.host.engine.remove(id, Force::Yes).await.map(drop)
     }
 
-    /// Removes what is left of workspaces whose removal was cut short.
-    pub async fn empty_trash(&self) {
-        let Some(workspaces) = self.host.workspaces.clone() else {
-            return;
-        };
-        match tokio::task::spawn_blocking(move || workspaces.empty_trash()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(error = %chain(&error), "the trash could not be emptied"),
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        }
-    }
-
     /// Fetches an image.
     pub async fn fetch(&self, reference: &str) -> Result<(), docker::Error> {
         if self.host.engine.image_inspect(reference).await?.is_none() {
@@ -362,7 +350,7 @@ impl Executor {
         let session = &case.record.spec.id;
         let exclusive = self.leases.try_exclusive(session);
         let is_over = matches!(case.aim, Aim::Closed(_) | Aim::Gone);
-        if exclusive.is_none() && !is_over {
+        if exclusive.is_none() && !is_over && case.record.lets_finish() {
             return Ok(Next::After(IDLE_POLL));
         }
         self.engine_call(self.host.engine.stop(container_id(case)?, STOP_GRACE).await)?;
@@ -399,10 +387,11 @@ impl Executor {
         if !unchanged {
             return Ok(Next::Again);
         }
-        Host::on_disk(workspaces, id, Workspaces::remove)
+        let remains = Host::on_disk(workspaces, id, Workspaces::remove)
             .await
             .map_err(|error| undone_on_disk(&error))?;
         drop(exclusive);
+        self.tell_remains(&case.record.spec, &remains).await;
         Ok(Next::Again)
     }
 

@@ -1,9 +1,12 @@
 //! Holds what the controller reaches of the host: the engine and the workspaces.
 
 use super::agents::Agents;
+use super::plan::Rival;
 use crate::cgroup::Cgroups;
-use crate::docker::Engine;
+use crate::docker::inspect::State;
+use crate::docker::{self, Engine};
 use crate::id::{InstanceId, SessionId};
+use crate::session::blueprint::{LABEL_INSTANCE, predecessor_name};
 use crate::workspace::{WorkspaceError, Workspaces};
 
 /// What the controller looks at and acts on; cheap to clone.
@@ -22,6 +25,19 @@ pub struct Host {
 }
 
 impl Host {
+    /// Looks for a running container of the predecessor that works on a session's files.
+    pub async fn rival(&self, id: &SessionId) -> Result<Rival, docker::Error> {
+        let found = self.engine.inspect(&predecessor_name(id)).await?;
+        let runs = found.is_some_and(|rival| {
+            !rival.labels.contains_key(LABEL_INSTANCE)
+                && matches!(
+                    rival.state,
+                    State::Running | State::Paused | State::Restarting
+                )
+        });
+        Ok(if runs { Rival::Running } else { Rival::None })
+    }
+
     /// Does file work on a thread where blocking hurts nobody.
     pub async fn on_disk<T: Send + 'static>(
         workspaces: &Workspaces,

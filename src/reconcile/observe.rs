@@ -8,9 +8,7 @@ use super::images::Images;
 use super::plan::{Container, Ending, Fate, Fit, Ghost, Image, Life, Observed, Rival, Workspace};
 use crate::docker;
 use crate::docker::inspect::{Inspect, State};
-use crate::session::blueprint::{
-    LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, container_name, predecessor_name,
-};
+use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, container_name};
 use crate::session::lifecycle::InUse;
 use crate::session::record::{Purge, Reason, Record, Spec, Status};
 use crate::workspace::WorkspaceError;
@@ -196,18 +194,7 @@ async fn rival(host: &Host, record: &Record, status: &Status) -> Result<Rival, d
     if host.workspaces.is_none() || !touches {
         return Ok(Rival::None);
     }
-    let found = host
-        .engine
-        .inspect(&predecessor_name(&record.spec.id))
-        .await?;
-    let runs = found.is_some_and(|rival| {
-        !rival.labels.contains_key(LABEL_INSTANCE)
-            && matches!(
-                rival.state,
-                State::Running | State::Paused | State::Restarting
-            )
-    });
-    Ok(if runs { Rival::Running } else { Rival::None })
+    host.rival(&record.spec.id).await
 }
 
 /// Tells where the only copy of the files is: a container that was made with a

@@ -20,7 +20,7 @@ use super::work::Work;
 use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::Policy;
-use crate::session::lifecycle::{Aim, aim, lifetimes_under};
+use crate::session::lifecycle::{Aim, InUse, aim, lifetimes_under};
 use crate::session::record::{Record, Status};
 
 /// One look at a session takes at most so many steps before others have a turn.
@@ -188,7 +188,11 @@ impl Passes {
     /// What another engine says of our sessions says nothing about them. A doubt that came
     /// up meanwhile, as happens when the engine is just back, is most often over at once.
     async fn sight(&self, record: &Record, status: &Status) -> Sight {
-        let used = in_use(&self.executor.leases, &record.spec.id);
+        let used = if record.lets_finish() {
+            in_use(&self.executor.leases, &record.spec.id)
+        } else {
+            InUse::No
+        };
         let mut looks = 0;
         loop {
             let before = self.engine.confirmed_soon().await;

@@ -36,6 +36,12 @@ pub enum Fact {
     Ghost,
     /// They were ended.
     GhostEnded,
+    /// It was stopped for what lay in its workspace.
+    WorkspaceFull,
+    /// Something of what it had could not be removed.
+    Remains,
+    /// Its workspace was filled from an archive.
+    Imported,
 }
 
 impl Fact {
@@ -79,6 +85,9 @@ impl Fact {
             Self::PidsRefused => "pids_refused",
             Self::Ghost => "ghost",
             Self::GhostEnded => "ghost_ended",
+            Self::WorkspaceFull => "workspace_full",
+            Self::Remains => "remains",
+            Self::Imported => "imported",
         }
     }
 
@@ -92,7 +101,14 @@ impl Fact {
             at,
             op: self.as_str().to_owned(),
             target: spec.id.to_string(),
-            ok: !matches!(self, Self::Failed | Self::PidsRefused | Self::Ghost),
+            ok: !matches!(
+                self,
+                Self::Failed
+                    | Self::PidsRefused
+                    | Self::Ghost
+                    | Self::WorkspaceFull
+                    | Self::Remains
+            ),
             detail: reason.map_or_else(String::new, |reason| reason.as_str().to_owned()),
             duration_us: 0,
             request_id: None,

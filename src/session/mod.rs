@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod blueprint;
+pub mod disk;
 pub mod fact;
 pub mod hold;
 pub mod lifecycle;

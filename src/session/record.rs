@@ -61,6 +61,12 @@ impl Record {
         }
     }
 
+    /// Returns whether what uses the session now is let finish before it is stopped.
+    pub fn lets_finish(&self) -> bool {
+        let parked = self.marks.parked.as_ref();
+        parked.is_none_or(|parked| parked.reason.lets_finish())
+    }
+
     /// Returns whether the session is open, asleep or not.
     pub fn is_open(&self) -> bool {
         self.marks.closed.is_none()
@@ -209,9 +215,28 @@ pub enum Reason {
     WorkspaceLost,
     /// Its workspace went unused for longer than its time to live.
     Expired,
+    /// More lies in its workspace than may.
+    WorkspaceFull,
 }
 
 impl Reason {
+    /// Returns whether a session that falls asleep for this reason is let finish what it
+    /// is at. One that fills the disk would go on filling it.
+    pub const fn lets_finish(self) -> bool {
+        match self {
+            Self::WorkspaceFull => false,
+            Self::Requested
+            | Self::Evicted
+            | Self::Idle
+            | Self::StartFailed
+            | Self::ContainerDied
+            | Self::ContainerLost
+            | Self::Oom
+            | Self::WorkspaceLost
+            | Self::Expired => true,
+        }
+    }
+
     /// Returns the stable text.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -224,6 +249,7 @@ impl Reason {
             Self::Oom => "oom",
             Self::WorkspaceLost => "workspace_lost",
             Self::Expired => "expired",
+            Self::WorkspaceFull => "workspace_full",
         }
     }
 }
@@ -318,6 +344,8 @@ pub enum Notice {
     Replaced,
     /// Its files went with its container.
     FilesLost,
+    /// It was stopped for what lay in its workspace.
+    WorkspaceFull,
 }
 
 impl Notice {
@@ -329,6 +357,7 @@ impl Notice {
             Self::Oom => "oom",
             Self::Replaced => "replaced",
             Self::FilesLost => "files_lost",
+            Self::WorkspaceFull => "workspace_full",
         }
     }
 }

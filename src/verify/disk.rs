@@ -105,7 +105,7 @@ fn list_root(path: &Path) -> io::Result<RootSeen> {
             seen.trash = list_trash(&entry.path())?;
             continue;
         }
-        if name == crate::workspace::ROOT_MARK {
+        if name == crate::workspace::ROOT_MARK || name == crate::workspace::INCOMING {
             continue;
         }
         match SessionId::parse(&name) {

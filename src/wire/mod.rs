@@ -14,3 +14,4 @@ pub mod service;
 pub mod sessions;
 pub mod ttys;
 pub(crate) mod visible;
+pub mod workspaces;

@@ -41,6 +41,10 @@ pub struct ServiceHealth {
     pub reasons: Vec<String>,
 }
 
+/// How the ceiling of workspaces is kept: they are measured, and what is found above it is
+/// stopped.
+pub const WORKSPACE_SIZE_BY_SCAN: &str = "scan";
+
 /// A runtime with its effective ceilings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuntimePolicy {
@@ -66,6 +70,9 @@ pub struct RuntimePolicy {
     pub network_mode: Option<String>,
     /// The OCI runtime.
     pub oci_runtime: Option<String>,
+    /// What may lie in a workspace.
+    #[serde(default)]
+    pub workspace_size: Option<String>,
 }
 
 /// The answer of `GET /policy`.
@@ -132,4 +139,10 @@ pub struct ServicePolicy {
     /// Whether paths are resolved without a container.
     #[serde(default)]
     pub native_realpath: bool,
+    /// What may lie in a workspace; the service's default.
+    #[serde(default)]
+    pub workspace_size: Option<String>,
+    /// How that is kept: `scan`.
+    #[serde(default)]
+    pub workspace_size_enforced_by: String,
 }

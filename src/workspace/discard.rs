@@ -11,18 +11,18 @@ use rustix::io::Errno;
 use super::beneath::{Dir, Kind};
 use super::path::RelPath;
 use super::refused::FileError;
-use super::{Workspaces, remove};
+use super::{Remains, Workspaces, remove};
 use crate::id::Nonce;
 
 impl Workspaces {
     /// Removes what is at a path of a workspace: a file, a link itself, or a tree.
     ///
-    /// When it fails on the way, nothing of a tree is left in the workspace all the same;
-    /// what is set aside goes with [`Workspaces::empty_trash`].
+    /// Nothing of a tree is left in the workspace in any case; what could not be removed is
+    /// in the trash, and returned.
     ///
     /// # Errors
     /// The work directory itself is refused as [`FileError::IsDirectory`].
-    pub fn discard(&self, dir: &Dir, path: &RelPath) -> Result<(), FileError> {
+    pub fn discard(&self, dir: &Dir, path: &RelPath) -> Result<Remains, FileError> {
         if path.is_work_dir() {
             return Err(FileError::IsDirectory);
         }
@@ -31,7 +31,7 @@ impl Workspaces {
             match rustix::fs::unlinkat(parent.fd(), name.as_bytes(), AtFlags::empty()) {
                 // It became a directory meanwhile, which goes like any.
                 Err(Errno::ISDIR) => {}
-                other => return Ok(other?),
+                other => return Ok(other.map(|()| Remains::default())?),
             }
         }
         let trash = self.trash().map_err(|error| FileError::Io(error.source))?;

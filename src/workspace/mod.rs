@@ -4,6 +4,7 @@
 //! <root>/                 0700
 //!   .sandboxd-root        what tells it from other directories
 //!   .trash/               what is being removed
+//!   .incoming/            what is being unpacked, to become a workspace
 //!   <session id>/         0700
 //!     .sandboxd.json      who it belongs to, for rebuilding a lost store
 //!     workspace/          0755, mounted at the work directory
@@ -24,6 +25,8 @@ mod beneath;
 mod digest;
 mod discard;
 mod edit;
+mod homes;
+mod incoming;
 mod lines;
 mod locks;
 mod path;
@@ -45,12 +48,15 @@ pub use beneath::{
 };
 pub use digest::ContentDigest;
 pub use edit::{Change, Edited, Times, replaced};
+pub use homes::HOMES_MAX;
+pub use incoming::{INCOMING, Incoming, NotPlaced, OldFiles};
 pub use lines::{Behind, Bounds, Slice, Window, lines_of};
 pub use path::{
     NAME_BYTES_MAX, NotAPath, PATH_BYTES_MAX, Place, RelPath, WireName, has_dot, is_absolute,
 };
 pub use read::{CHUNK_BYTES_MAX, Chunks};
 pub use refused::FileError;
+pub use remove::{Remaining, Remains};
 use root::Root;
 pub use root::{ROOT_MARK, ROOT_NOTE, Strange, is_noted};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
@@ -191,30 +197,32 @@ impl Workspaces {
             Err(error) => return Err(fault("remove the empty workspace")(error)),
         }
         drop(home);
-        self.remove(id)
+        self.remove(id).map(drop)
     }
 
     /// Removes everything a session has on disk; what is missing is no error.
     ///
     /// It is set aside first, so that a new workspace of the same id is never
-    /// mixed with the remains of the old one. Links are removed, never followed.
-    pub fn remove(&self, id: &SessionId) -> Result<(), WorkspaceError> {
+    /// mixed with the remains of the old one. Links are removed, never followed. What
+    /// cannot be removed stays in the trash, and is returned.
+    pub fn remove(&self, id: &SessionId) -> Result<Remains, WorkspaceError> {
         let path = self.0.path.join(id.as_str());
         let fault = |what| fault(what, &path);
         let trash = self.trash()?;
         let aside = Nonce::random();
         match rustix::fs::renameat(&*self.0.dir()?, id.as_str(), &trash, aside.as_str()) {
             Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(Remains::default()),
             Err(error) => return Err(fault("set aside the workspace")(error)),
         }
         remove::remove_tree(&trash, aside.as_str()).map_err(fault("empty the workspace"))
     }
 
-    /// Removes what an earlier run had set aside and not finished removing.
-    pub fn empty_trash(&self) -> Result<(), WorkspaceError> {
+    /// Removes what an earlier run had set aside and not finished removing; returns what
+    /// still cannot be removed.
+    pub fn empty_trash(&self) -> Result<Remains, WorkspaceError> {
         let path = self.0.path.join(TRASH);
-        remove::empty(&self.trash()?).map_err(fault("empty the trash", &path))
+        remove::remove_all(&self.trash()?).map_err(fault("empty the trash", &path))
     }
 
     fn home(&self, id: &SessionId) -> Result<OwnedFd, WorkspaceError> {

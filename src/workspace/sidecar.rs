@@ -186,7 +186,7 @@ impl Workspaces {
 }
 
 /// Reads one sidecar; nothing where the session has no directory of its own.
-fn sidecar_in(root: &OwnedFd, id: &SessionId) -> Result<Option<Sidecar>, String> {
+pub(super) fn sidecar_in(root: &OwnedFd, id: &SessionId) -> Result<Option<Sidecar>, String> {
     let home = match rustix::fs::openat(root, id.as_str(), DIRECTORY, Mode::empty()) {
         Ok(home) => home,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
@@ -226,6 +226,11 @@ fn read(home: &OwnedFd, name: &str) -> Result<Option<Vec<u8>>, Errno> {
 /// Returns what the sidecar holds, where it can be read.
 fn found(home: &OwnedFd) -> Option<Vec<u8>> {
     read(home, SIDECAR).ok().flatten()
+}
+
+/// Returns whether something has the sidecar's name.
+pub(super) fn is_there(home: &OwnedFd) -> bool {
+    rustix::fs::statat(home, SIDECAR, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 /// Overwrites a sidecar of so many bytes, at no moment with the end of the old one

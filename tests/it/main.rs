@@ -12,6 +12,7 @@
 mod support;
 
 mod agent;
+mod archives;
 mod artifacts;
 mod commands;
 mod contract;
@@ -54,3 +55,4 @@ mod terminals;
 mod unit;
 mod watched_files;
 mod workspace_root;
+mod workspace_size;

@@ -1,12 +1,12 @@
 //! Describes the wire types as JSON schemas.
 
+mod events;
 mod files;
+mod workspaces;
 
 use serde_json::{Map, Value, json};
 
 use super::reference;
-
-mod events;
 
 /// One field of a schema.
 enum Of {
@@ -99,6 +99,7 @@ const SCHEMAS: &[Schema] = &[
             ("pids_limit", Of::Maybe(&Of::Integer)),
             ("network_mode", Of::Maybe(&Of::Text)),
             ("oci_runtime", Of::Maybe(&Of::Text)),
+            ("workspace_size", Of::Maybe(&Of::Text)),
         ],
         &[],
     ),
@@ -132,6 +133,8 @@ const SCHEMAS: &[Schema] = &[
             ("native_files", Of::Flag),
             ("native_writes", Of::Flag),
             ("native_realpath", Of::Flag),
+            ("workspace_size", Of::Maybe(&Of::Text)),
+            ("workspace_size_enforced_by", Of::Text),
         ],
         &[],
     ),
@@ -406,7 +409,13 @@ const SCHEMAS: &[Schema] = &[
 
 /// Writes the schemas of all wire types, by their names.
 pub(super) fn schemas() -> Value {
-    let all = SCHEMAS.iter().chain(events::SCHEMAS).chain(files::SCHEMAS);
+    let all = [
+        SCHEMAS,
+        events::SCHEMAS,
+        files::SCHEMAS,
+        workspaces::SCHEMAS,
+    ];
+    let all = all.iter().copied().flatten();
     let named = all.map(|(name, always, sometimes)| {
         let properties: Map<String, Value> = always
             .iter()

@@ -9,6 +9,7 @@ mod holds;
 mod removal;
 mod runs;
 mod sessions;
+mod workspaces;
 
 use clap::Parser as _;
 use expect_test::Expect;

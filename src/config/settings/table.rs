@@ -327,6 +327,20 @@ pub(super) const ROWS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_WORKSPACE_SIZE",
+        kind: MaybeSize,
+        default: Nothing("no bound but the disk"),
+        group: Ceilings,
+        doc: "What may lie in one workspace; empty for no bound.",
+        nuance: "Counted as the disk has it, in blocks, so a file with holes counts for less \
+            than its length. Needs SANDBOXD_WORKSPACE_ROOT. Writes through the API that would \
+            go beyond it are refused. What commands write is found by measuring \
+            (SANDBOXD_WORKSPACE_SCAN_INTERVAL): the sandbox is then stopped, and wakes again \
+            once files were removed through the API. A runtime may have its own. At least 1m.",
+        example: "10g",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_WORK_DIR",
         kind: Text,
         default: Is("/workspace"),

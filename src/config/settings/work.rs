@@ -150,6 +150,18 @@ pub(super) const ROWS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_MAX_ARCHIVE_BYTES",
+        kind: Whole(1 << 20, BYTES_MAX),
+        default: Is("17179869184"),
+        group: Operation,
+        doc: "Bytes of the largest archive of a workspace that is exported or imported.",
+        nuance: "Counted before compression, headers included; an import is also held to \
+            SANDBOXD_WORKSPACE_SIZE. An export that would be larger breaks off, so that \
+            nobody takes it for whole.",
+        example: "1073741824",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_MAX_WORKERS",
         kind: Whole(1, 1_024),
         default: Is("32"),
@@ -227,6 +239,19 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds for which a container of ours that no record explains is left alone.",
         nuance: "Leaves time to restore a store from a backup before its containers go.",
         example: "3600",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_WORKSPACE_SCAN_INTERVAL",
+        kind: Secs(1),
+        default: Is("60"),
+        group: Operation,
+        doc: "Seconds between two rounds of measuring workspaces.",
+        nuance: "A round measures, one after the other and at a fifth of a processor at most, \
+            the workspaces of running sandboxes, those that were used since they were last \
+            measured, and others once a day. So long may a sandbox stay above \
+            SANDBOXD_WORKSPACE_SIZE unseen.",
+        example: "15",
         ..BASE
     },
     Setting {

@@ -123,6 +123,21 @@ impl Op {
         }
     }
 
+    /// Returns how many bytes it may add, where it writes.
+    pub(super) fn adds(&self) -> Option<u64> {
+        let bytes = match self {
+            Self::Write { bytes, .. } => bytes.len(),
+            Self::Edit { new, .. } => new.len(),
+            Self::Read { .. }
+            | Self::ReadBytes { .. }
+            | Self::Exists { .. }
+            | Self::Ls { .. }
+            | Self::Glob { .. }
+            | Self::Grep { .. } => return None,
+        };
+        Some(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
     /// Returns what it is about, as events have it.
     pub(super) fn target(&self) -> String {
         match self {

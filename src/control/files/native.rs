@@ -77,6 +77,15 @@ impl Native {
         }
     }
 
+    /// Returns how many bytes it may add, where it writes.
+    fn adds(&self) -> Option<u64> {
+        match self {
+            Self::Write(bytes) => Some(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Self::Mkdir => Some(0),
+            Self::Read | Self::Stat | Self::List | Self::Realpath | Self::Remove => None,
+        }
+    }
+
     const fn changes(&self) -> bool {
         match self {
             Self::Write(_) | Self::Mkdir | Self::Remove => true,
@@ -110,6 +119,17 @@ impl Control {
         self.has_native_files() && (me.is_root() || user.is_none_or(|uid| uid == me.as_raw()))
     }
 
+    /// Refuses a change where there are none, or no room for it.
+    async fn may_change(&self, id: &SessionId, native: &Native) -> Result<(), Refusal> {
+        if native.changes() {
+            self.native_write_max(id)?;
+        }
+        match native.adds() {
+            Some(bytes) => self.has_room_for(id, bytes).await,
+            None => Ok(()),
+        }
+    }
+
     /// Carries out an operation on a session's files by the host alone.
     pub async fn native(
         &self,
@@ -124,13 +144,12 @@ impl Control {
         if self.open_record(id).is_none() {
             return Err(Refusal::NoSession(id.clone()));
         }
-        if native.changes() {
-            self.native_write_max(id)?;
-        }
+        self.may_change(id, &native).await?;
         let Some(workspaces) = self.0.host.workspaces.clone() else {
             return Err(FileRefusal::Handed("native files are off".to_owned()).into());
         };
         self.has_workspaces()?;
+        let removes = matches!(native, Native::Remove);
         let late = || Refusal::from(FileRefusal::TooSlow(ceiling.as_secs()));
         let lease = timeout_at(deadline, self.0.loop_.leases.shared(id));
         let lease = lease.await.map_err(|_| late())?;
@@ -166,6 +185,9 @@ impl Control {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         };
+        if removes {
+            self.0.disks.note_removed(id);
+        }
         let entry = Entry {
             op: name,
             target: &target,
@@ -235,7 +257,10 @@ impl Ground {
                 Ok(NativeAnswer::Done)
             }
             Native::Remove => {
-                self.workspaces.discard(dir, at)?;
+                let remains = self.workspaces.discard(dir, at)?;
+                if !remains.is_empty() {
+                    tracing::warn!(path = %self.path, %remains, "what was removed from a workspace is partly in the trash still");
+                }
                 Ok(NativeAnswer::Done)
             }
         }

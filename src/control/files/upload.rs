@@ -167,6 +167,12 @@ impl Upload {
     /// The file has too many bytes, or the disk is full. What was there is as it was.
     pub async fn append(&mut self, piece: Bytes) -> Result<(), Refusal> {
         self.n_bytes += u64::try_from(piece.len()).unwrap_or(u64::MAX);
+        if matches!(self.sink, Sink::Host(_))
+            && let Err(refusal) = self.control.would_fit(&self.id, self.n_bytes).await
+        {
+            self.sink = Sink::Nowhere;
+            return Err(refusal);
+        }
         let draft = match std::mem::replace(&mut self.sink, Sink::Nowhere) {
             Sink::Host(draft) => draft,
             Sink::Memory(mut bytes, bytes_max) => {
@@ -246,6 +252,7 @@ impl Upload {
                     Ok(placed) => placed.map_err(|error| self.unwritten(&error))?,
                     Err(panic) => std::panic::resume_unwind(panic.into_panic()),
                 };
+                self.control.has_grown(&self.id, self.n_bytes);
                 (Some(placed.meta.etag()), Some(placed.arrival))
             }
             Sink::Memory(bytes, _) => {

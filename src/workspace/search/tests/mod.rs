@@ -40,7 +40,7 @@ pub(in crate::workspace) fn plant_deep(dir: &Path, depth: usize) {
 pub(in crate::workspace) fn clear(dir: &Path) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::open(dir, flags, Mode::empty()).unwrap();
-    crate::workspace::remove::empty(&top).unwrap();
+    drop(crate::workspace::remove::empty(&top).unwrap());
 }
 
 /// Makes files, each with its content, and the directories that they lie in.
