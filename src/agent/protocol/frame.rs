@@ -112,6 +112,15 @@ impl Decoder {
 
     /// Returns the next whole frame, if it is there.
     pub fn next(&mut self) -> Result<Option<Frame>, BadFrame> {
+        self.next_as(parse)
+    }
+
+    /// Returns what the kind and the payload of the next whole frame stand for, if it is
+    /// there, on a stream whose frames have other kinds than a [`Frame`].
+    pub fn next_as<T>(
+        &mut self,
+        parse: impl FnOnce(&[u8]) -> Result<T, BadFrame>,
+    ) -> Result<Option<T>, BadFrame> {
         let rest = self.bytes.get(self.read..).unwrap_or_default();
         let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
