@@ -358,7 +358,7 @@ impl Runner {
     }
 
     /// Finds the way to a sandbox, by the deadline.
-    async fn way(&self, place: Place<'_>, deadline: Instant) -> Result<Way, NotRun> {
+    pub(super) async fn way(&self, place: Place<'_>, deadline: Instant) -> Result<Way, NotRun> {
         let Place {
             session, container, ..
         } = place;

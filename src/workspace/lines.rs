@@ -3,7 +3,7 @@
 //! A file is decoded and cut piece by piece. Nothing is kept of it but the lines that
 //! were asked for; those behind them are counted.
 
-use encoding_rs::{CoderResult, Decoder};
+use encoding_rs::{CoderResult, Decoder, UTF_8};
 
 use super::beneath::Opened;
 use super::read::CHUNK_BYTES_MAX;
@@ -11,7 +11,7 @@ use super::refused::FileError;
 use super::text::{Decoding, Family, Sample};
 
 /// Bytes from the beginning by which text and its encoding are told.
-const SAMPLE_BYTES_MAX: usize = 1024 * 1024;
+pub const SAMPLE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The lines that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,32 +71,23 @@ impl Opened {
         bounds: Bounds,
     ) -> Result<Slice, FileError> {
         let head = self.read_range(0, SAMPLE_BYTES_MAX)?;
-        let sample = if head.len() < SAMPLE_BYTES_MAX {
-            Sample::Whole
-        } else {
-            Sample::Head
-        };
-        let decoding = Decoding::find(&head, sample, family)?;
+        let mut cutter = Cutter::begin(&head, window, family, bounds)?;
         drop(head);
-        let mut cut = Cut::new(window, bounds.text_bytes_max);
-        let end = self.scan(decoding, bounds.scan_bytes_max, &mut cut)?;
-        cut.slice(end, bounds)
+        let end = self.scan(bounds.scan_bytes_max, &mut cutter)?;
+        cutter.finish(end)
     }
 
     /// Decodes the file from its beginning, as far as allowed.
-    fn scan(&self, decoding: Decoding, bytes_max: u64, cut: &mut Cut) -> Result<End, FileError> {
-        let mut decoder = decoding.encoding.new_decoder_without_bom_handling();
-        let mut text = String::with_capacity(CHUNK_BYTES_MAX);
+    fn scan(&self, bytes_max: u64, cutter: &mut Cutter) -> Result<End, FileError> {
         let mut buffer = vec![0; CHUNK_BYTES_MAX];
-        let mark = u64::try_from(decoding.mark_bytes).unwrap_or(0);
+        let mark = cutter.mark_bytes();
         let mut chunks = self.chunks(mark, bytes_max.saturating_add(mark));
         loop {
             let n_read = chunks.fill(&mut buffer)?;
-            let chunk = buffer.get(..n_read).unwrap_or_default();
-            feed(&mut decoder, chunk, &mut text, cut)?;
             if n_read == 0 {
                 break;
             }
+            cutter.take(buffer.get(..n_read).unwrap_or_default())?;
         }
         if chunks.is_at_bound()
             && !self
@@ -106,6 +97,95 @@ impl Opened {
             return Ok(End::Bound);
         }
         Ok(End::OfFile)
+    }
+}
+
+/// Cuts lines out of a file whose bytes come in pieces.
+#[derive(Debug)]
+pub struct Cutter {
+    decoding: Decoding,
+    decoder: Decoder,
+    text: String,
+    cut: Cut,
+    bounds: Bounds,
+}
+
+impl Cutter {
+    /// Begins with the first [`SAMPLE_BYTES_MAX`] bytes of a file, or with all that it has,
+    /// which say what encoding it is in and are to be taken again.
+    ///
+    /// # Errors
+    /// It is no text.
+    pub fn begin(
+        head: &[u8],
+        window: Window,
+        family: Family,
+        bounds: Bounds,
+    ) -> Result<Self, FileError> {
+        let sample = if head.len() < SAMPLE_BYTES_MAX {
+            Sample::Whole
+        } else {
+            Sample::Head
+        };
+        let decoding = Decoding::find(head, sample, family)?;
+        Ok(Self {
+            decoding,
+            decoder: decoding.encoding.new_decoder_without_bom_handling(),
+            text: String::with_capacity(CHUNK_BYTES_MAX),
+            cut: Cut::new(window, bounds.text_bytes_max),
+            bounds,
+        })
+    }
+
+    /// Returns how many bytes at the beginning only name the encoding, and are not taken.
+    pub fn mark_bytes(&self) -> u64 {
+        u64::try_from(self.decoding.mark_bytes).unwrap_or(0)
+    }
+
+    /// Returns whether the file is in UTF-8, whose lines can be told by its bytes.
+    pub fn is_utf8(&self) -> bool {
+        self.decoding.encoding == UTF_8
+    }
+
+    /// Passes over the lines before those that are wanted: somebody else has counted them.
+    pub fn skip(&mut self) {
+        self.cut.line = self.cut.window.offset;
+    }
+
+    /// Takes the next piece.
+    ///
+    /// # Errors
+    /// The lines have too many bytes.
+    pub fn take(&mut self, piece: &[u8]) -> Result<(), FileError> {
+        if piece.is_empty() {
+            // To the decoder that would be the end.
+            return Ok(());
+        }
+        feed(&mut self.decoder, piece, &mut self.text, &mut self.cut)
+    }
+
+    fn end(&mut self) -> Result<(), FileError> {
+        feed(&mut self.decoder, &[], &mut self.text, &mut self.cut)
+    }
+
+    /// Returns the lines, where all was taken to that end.
+    ///
+    /// # Errors
+    /// They have too many bytes, or lie too far down.
+    pub fn finish(mut self, end: End) -> Result<Slice, FileError> {
+        self.end()?;
+        let n_lines = self.cut.lines();
+        self.cut.slice(n_lines, end, self.bounds)
+    }
+
+    /// Returns the lines, where the wanted ones were taken, and somebody else has counted
+    /// those of the file to that end.
+    ///
+    /// # Errors
+    /// They have too many bytes, or lie too far down.
+    pub fn finish_counted(mut self, n_lines: u64, end: End) -> Result<Slice, FileError> {
+        self.end()?;
+        self.cut.slice(n_lines, end, self.bounds)
     }
 }
 
@@ -119,7 +199,8 @@ pub fn lines_of(
     let decoding = Decoding::find(bytes, Sample::Whole, family)?;
     let mut cut = Cut::new(window, bounds.text_bytes_max);
     cut.take(&decoding.decode(bytes))?;
-    cut.slice(End::OfFile, bounds)
+    let n_lines = cut.lines();
+    cut.slice(n_lines, End::OfFile, bounds)
 }
 
 /// Decodes a piece; an empty one is the last.
@@ -142,10 +223,12 @@ fn feed(
     }
 }
 
-/// Why scanning ended.
+/// Where the reading of a file ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub enum End {
+    /// At its end.
     OfFile,
+    /// At a bound: there is more.
     Bound,
 }
 
@@ -253,11 +336,14 @@ impl Cut {
         Ok(())
     }
 
-    fn slice(self, end: End, bounds: Bounds) -> Result<Slice, FileError> {
-        let n_lines = match self.progress {
+    fn lines(&self) -> u64 {
+        match self.progress {
             Progress::Begun => self.line + 1,
             Progress::None | Progress::AfterCr => self.line,
-        };
+        }
+    }
+
+    fn slice(self, n_lines: u64, end: End, bounds: Bounds) -> Result<Slice, FileError> {
         let Window { offset, limit } = self.window;
         let behind = n_lines.saturating_sub(offset.saturating_add(limit));
         match end {
@@ -508,8 +594,11 @@ mod tests {
                 let piece: String = chars.by_ref().take(size).collect();
                 pieces.take(&piece).unwrap();
             }
-            prop_assert_eq!(
-                pieces.slice(End::OfFile, FREE).unwrap(), whole.slice(End::OfFile, FREE).unwrap());
+            let sliced = |cut: Cut| {
+                let n_lines = cut.lines();
+                cut.slice(n_lines, End::OfFile, FREE).unwrap()
+            };
+            prop_assert_eq!(sliced(pieces), sliced(whole));
         }
     }
 }

@@ -42,7 +42,7 @@ pub use beneath::{
     Dir, Entry, Extent, Kind, Listing, Meta, Named, Opened, Owner, Unsupported, probe,
 };
 pub use edit::{Change, Edited, Times, replaced};
-pub use lines::{Behind, Bounds, Slice, Window, lines_of};
+pub use lines::{Behind, Bounds, Cutter, End, SAMPLE_BYTES_MAX, Slice, Window, lines_of};
 pub use path::{
     NAME_BYTES_MAX, NotAPath, PATH_BYTES_MAX, Place, RelPath, WireName, has_dot, is_absolute,
 };

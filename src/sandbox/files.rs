@@ -1,0 +1,255 @@
+//! Works on files in a sandbox by the program of its agent, which sees what commands see.
+//!
+//! A clerk is one run of that program. Whatever it says is the sandbox's word: it is held
+//! to what was asked for, and to bounds, and what cannot be an answer ends that clerk.
+
+mod search;
+mod tell;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use super::commands::{NotRun, Place, Runner};
+use super::reach::Way;
+use crate::agent::connection::{Connection, Error};
+use crate::agent::protocol::files::{Ask, PROGRAM, Say, VERSION};
+use crate::agent::protocol::frame::Decoder;
+use crate::agent::protocol::message::{
+    Attended, Fetch, Filter, From, Keep, Start, Stdin, Streams, Wait, What, Why,
+};
+use crate::agent::protocol::output::{OUTPUT_BYTES_MAX, Stream};
+use crate::id::RunId;
+use crate::workspace::FileError;
+
+pub use search::{PIECES_MAX, Piece, Reading, Sought};
+pub use tell::{Listed, WriteHow};
+
+/// How long the end of a clerk is waited for.
+const END_MAX: Duration = Duration::from_secs(1);
+/// Bytes of a clerk's errors that are kept.
+const WORDS_BYTES_MAX: usize = 1024;
+/// Bytes of requests that are sent without hearing an answer; less than a pipe holds, so
+/// that nobody waits for one who waits for him.
+const AHEAD_BYTES_MAX: usize = 32 << 10;
+
+/// One run that works on files.
+#[derive(Debug)]
+pub struct Clerk {
+    connection: Connection,
+    run: RunId,
+    decoder: Decoder,
+    /// The record that comes next.
+    from: u64,
+    /// Answers that are still to come.
+    owed: usize,
+    has_spoken: bool,
+    has_ended: bool,
+    words: Vec<u8>,
+}
+
+/// Why work on files came to nothing, or to an error.
+#[derive(Debug)]
+pub enum Failed {
+    /// It is an answer about the files.
+    File(FileError),
+    /// Nothing was begun, for this reason: there are other ways.
+    NotBegun(String),
+    /// Nothing was begun, since as many commands run as may.
+    Ceiling,
+    /// The way to the sandbox has broken, or what came over it cannot be an answer.
+    Lost(&'static str),
+}
+
+impl<E: Into<FileError>> std::convert::From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::File(error.into())
+    }
+}
+
+/// What went wrong of what was asked for, where the rest goes on.
+type Told<T> = Result<T, Failed>;
+
+impl Runner {
+    /// Finds the agent that works on files in a sandbox; nothing where there is none, or
+    /// one that is too old for it.
+    ///
+    /// # Errors
+    /// The sandbox is down, or there was no way in time.
+    pub async fn files(
+        &self,
+        place: Place<'_>,
+        deadline: Instant,
+    ) -> Result<Option<Connection>, NotRun> {
+        Ok(match self.way(place, deadline).await? {
+            Way::Agent(connection) => (connection.hello().files == VERSION).then_some(connection),
+            Way::Engine => None,
+        })
+    }
+}
+
+impl Clerk {
+    /// Has an agent start one, which ends at the deadline at the latest.
+    pub async fn begin(connection: Connection, run: &RunId, deadline: Instant) -> Told<Self> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let start = Start {
+            run: run.to_string(),
+            digest: run.to_string(),
+            what: What::Argv(PROGRAM.map(str::to_owned).to_vec()),
+            env: BTreeMap::new(),
+            cwd: None,
+            user: None,
+            stdin: Stdin::Open,
+            streams: Streams::Split,
+            timeout_ms: Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1)),
+            output: Keep::All { limit: None },
+            attended: Attended::Yes,
+        };
+        match connection.start(start).await {
+            Ok(_) => {}
+            Err(Error::Closed) => return Err(Failed::Lost("its agent does not answer any more")),
+            Err(Error::Refused(Why::Ceiling, _)) => return Err(Failed::Ceiling),
+            Err(Error::Refused(_, words)) => return Err(Failed::NotBegun(words)),
+        }
+        Ok(Self {
+            connection,
+            run: run.clone(),
+            decoder: Decoder::default(),
+            from: 0,
+            owed: 0,
+            has_spoken: false,
+            has_ended: false,
+            words: Vec::new(),
+        })
+    }
+
+    /// Ends it and has the agent forget it; what is not done by now is not done.
+    pub async fn end(mut self) {
+        let ended = async {
+            if self.has_ended {
+                // Nothing is left to be told.
+            } else if self.owed == 0 {
+                self.connection.input(&self.run, &[], true).await?;
+            } else {
+                self.connection.stop(&self.run).await?;
+            }
+            if !self.has_ended {
+                let end = self.fetch(Wait::Over);
+                self.connection.fetch(end).await?;
+            }
+            self.has_ended = true;
+            self.connection.forget(&self.run).await
+        };
+        match timeout(END_MAX, ended).await {
+            Ok(Ok(())) => {}
+            // It ends by itself, and is forgotten in time.
+            Ok(Err(error)) => debug!(run = %self.run, %error, "work on files has no end"),
+            Err(_) => debug!(run = %self.run, "work on files does not end"),
+        }
+    }
+
+    /// Sends requests, each of which is answered.
+    async fn ask(&mut self, asks: &[Ask]) -> Told<()> {
+        let mut bytes = Vec::new();
+        for ask in asks {
+            // A path that no request holds is one that no file has.
+            ask.put(&mut bytes).map_err(|_| FileError::NameTooLong)?;
+        }
+        self.send(&bytes, asks.len()).await
+    }
+
+    /// Sends requests, of which so many are answered.
+    async fn send(&mut self, bytes: &[u8], answered: usize) -> Told<()> {
+        self.owed += answered;
+        match self.connection.input(&self.run, bytes, false).await {
+            Ok(()) => Ok(()),
+            // It has ended, and says why.
+            Err(Error::Refused(..)) => Ok(()),
+            Err(Error::Closed) => Err(Failed::Lost("its agent does not answer any more")),
+        }
+    }
+
+    /// Hears what is said next.
+    async fn hear(&mut self) -> Told<Say> {
+        loop {
+            let next = self.decoder.next_as(Say::parse);
+            if let Some(say) = next.map_err(|_| Failed::Lost("it said what cannot be read"))? {
+                return Ok(say);
+            }
+            if self.has_ended {
+                let words = String::from_utf8_lossy(&self.words).trim().to_owned();
+                return Err(if self.has_spoken {
+                    Failed::Lost("what worked on the files has ended")
+                } else {
+                    Failed::NotBegun(words)
+                });
+            }
+            let fetch = self.fetch(Wait::Some);
+            let output = match self.connection.fetch(fetch).await {
+                Ok(output) => output,
+                Err(Error::Closed) => {
+                    return Err(Failed::Lost("its agent does not answer any more"));
+                }
+                Err(Error::Refused(..)) => {
+                    return Err(Failed::Lost("what worked on the files is gone"));
+                }
+            };
+            if output.gap.is_some() {
+                return Err(Failed::Lost("some of what it said is gone"));
+            }
+            for record in &output.records {
+                self.from = record.seq.saturating_add(1);
+                match record.stream {
+                    Stream::Out => {
+                        self.has_spoken = true;
+                        self.decoder.push(&record.bytes);
+                    }
+                    Stream::Err => {
+                        let room = WORDS_BYTES_MAX.saturating_sub(self.words.len());
+                        let kept = record.bytes.get(..room).unwrap_or(&record.bytes);
+                        self.words.extend_from_slice(kept);
+                    }
+                }
+            }
+            self.has_ended = output.end.is_some();
+        }
+    }
+
+    fn fetch(&self, wait: Wait) -> Fetch {
+        Fetch {
+            run: self.run.to_string(),
+            from: From::Seq(self.from),
+            streams: Filter::Both,
+            bytes: u32::try_from(OUTPUT_BYTES_MAX).unwrap_or(u32::MAX),
+            wait,
+        }
+    }
+
+    /// Notes that an answer is complete.
+    fn settled(&mut self) {
+        self.owed = self.owed.saturating_sub(1);
+    }
+}
+
+impl Failed {
+    /// Says that an answer is none to what was asked.
+    fn unfit() -> Self {
+        Self::Lost("it answered what was not asked")
+    }
+
+    /// Puts it into an answer about the files.
+    pub fn into_error(self) -> FileError {
+        let why = match self {
+            Self::File(error) => return error,
+            Self::NotBegun(words) => words,
+            Self::Ceiling => "as many commands run in it as may".to_owned(),
+            Self::Lost(why) => why.to_owned(),
+        };
+        FileError::Io(io::Error::other(format!(
+            "the sandbox could not do it: {why}"
+        )))
+    }
+}
