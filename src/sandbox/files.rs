@@ -5,6 +5,8 @@
 
 mod search;
 mod tell;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::io;

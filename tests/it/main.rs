@@ -26,6 +26,7 @@ mod engine_version;
 mod fake_engine;
 mod fake_engine_faults;
 mod host_disasters;
+mod inside;
 mod kill_matrix;
 mod kill_steps;
 mod laws;

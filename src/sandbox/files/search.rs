@@ -138,7 +138,7 @@ impl Clerk {
     ) -> Told<Turn> {
         let entries = PAGE_ENTRIES;
         self.ask(&[Ask::More { entries }]).await?;
-        for _ in 0..=entries {
+        for told in 0..=entries {
             match self.hear().await? {
                 Say::Entry(entry) => {
                     *seen += 1;
@@ -154,7 +154,8 @@ impl Clerk {
                 Say::Page(page) => {
                     self.settled();
                     return Ok(match page {
-                        Page::More => Turn::Next,
+                        Page::More if told == entries => Turn::Next,
+                        Page::More => return Err(Failed::unfit()),
                         Page::Last => Turn::Over(None),
                         Page::TooDeep => Turn::Over(Some(Cut::Depth)),
                         Page::TooMany => Turn::Over(Some(Cut::Entries)),

@@ -196,7 +196,7 @@ impl Clerk {
                 entries: PAGE_ENTRIES,
             }])
             .await?;
-            for _ in 0..=PAGE_ENTRIES {
+            for told in 0..=PAGE_ENTRIES {
                 match self.hear().await? {
                     Say::Entry(entry) => {
                         if NAME_BYTES_MAX < entry.path.len() || entry.path.contains(&b'/') {
@@ -216,7 +216,8 @@ impl Clerk {
                     Say::Page(page) => {
                         self.settled();
                         match page {
-                            Page::More => break,
+                            Page::More if told == PAGE_ENTRIES => break,
+                            Page::More => return Err(Failed::unfit()),
                             Page::Last | Page::TooDeep | Page::TooMany => return Ok(listed),
                         }
                     }
