@@ -223,6 +223,21 @@ fn answers_are_the_same_for_files_of_the_host_of_the_sandbox_and_without_any_age
     }
 }
 
+/// By hand: `SANDBOXD_TEST_OLD_AGENT=PROGRAM cargo test --test it -- --ignored older_agent`,
+/// with the agent of a version that does not work on files.
+#[test]
+#[ignore = "it needs the program of an older agent"]
+fn an_older_agent_goes_on_and_its_files_are_worked_on_by_commands() {
+    let old = std::env::var("SANDBOXD_TEST_OLD_AGENT").unwrap();
+    let hosted = answers(&Sandbox::start(IMAGE, &[WORKSPACES]), "/workspace");
+    let sandbox = Sandbox::start(IMAGE, &[("SANDBOXD_AGENT", &old)]);
+    assert_eq!(sandbox.api.info("s")["exec"], "agent");
+    let began = Instant::now();
+    let answered = answers(&sandbox, "/workspace");
+    eprintln!("answered by commands in {:?}", began.elapsed());
+    assert_same(&answered, &hosted, "by an older agent");
+}
+
 #[test]
 fn a_large_file_is_written_and_edited_whole_and_a_slice_of_a_larger_one_is_read() {
     for image in [SCRATCH, DEBIAN] {

@@ -7,6 +7,8 @@ mod read;
 mod talk;
 mod walk;
 
+use std::ffi::CStr;
+
 use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
@@ -16,6 +18,9 @@ use list::Listing;
 use read::Opened;
 use talk::{Over, Talk};
 use walk::Walk;
+
+/// The name that a list of processes shows.
+const NAME: &CStr = c"sandbox-files";
 
 /// What was begun and not done yet.
 #[derive(Debug, Default)]
@@ -39,6 +44,8 @@ enum Course {
 /// The streams are no pipes to talk over.
 pub(crate) fn serve() -> Result<(), String> {
     let mut talk = Talk::begin().map_err(|error| format!("talk over the streams: {error}"))?;
+    // Else it would have the name of the link by which it was started.
+    rustix::thread::set_name(NAME).ok();
     // What is made is as a command of a plain shell makes it.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let mut desk = Desk::default();

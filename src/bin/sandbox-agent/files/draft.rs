@@ -265,3 +265,87 @@ fn name_aside() -> String {
     rustix::rand::getrandom(&mut bytes, flags).ok();
     format!(".sandboxd-{:032x}.tmp", u128::from_le_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::path::PathBuf;
+
+    use super::{Draft, Errno, Place, named};
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("draft-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn begin(path: &std::path::Path) -> Draft {
+        Draft::begin(path.as_os_str().as_encoded_bytes(), false).unwrap()
+    }
+
+    fn names(path: &std::path::Path) -> usize {
+        std::fs::read_dir(path).unwrap().count()
+    }
+
+    #[test]
+    fn a_draft_with_a_name_works_like_one_without_and_is_gone_when_it_is_dropped() {
+        let dir = directory("named");
+        let with_name = || {
+            let mut draft = begin(&dir.join("f"));
+            let (file, aside) = named(&draft.dir).unwrap();
+            (draft.file, draft.aside) = (file, Some(aside));
+            draft.append(b"new").unwrap();
+            draft
+        };
+        let draft = with_name();
+        assert_eq!(names(&dir), 1);
+        drop(draft);
+        assert_eq!(names(&dir), 0);
+        with_name().commit(None).unwrap();
+        assert_eq!(names(&dir), 1);
+        assert_eq!(std::fs::read(dir.join("f")).unwrap(), b"new");
+        std::fs::remove_file(dir.join("f")).unwrap();
+        std::fs::remove_dir(dir).unwrap();
+    }
+
+    #[test]
+    fn content_that_cannot_get_a_name_is_copied_and_from_memory_written_through() {
+        let dir = directory("copied");
+        let file = dir.join("f");
+        std::fs::write(&file, "something longer").unwrap();
+        let mut draft = begin(&file);
+        draft.append(b"copied").unwrap();
+        draft.copy_aside(None).unwrap();
+        draft.commit(None).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"copied");
+        let before = std::fs::metadata(&file).unwrap().ino();
+        let mut draft = begin(&file);
+        let memory = rustix::fs::memfd_create("draft", super::MemfdFlags::CLOEXEC).unwrap();
+        (draft.file, draft.place) = (memory.into(), Place::Memory);
+        draft.append(b"in it").unwrap();
+        draft.commit(None).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"in it");
+        assert_eq!(std::fs::metadata(&file).unwrap().ino(), before);
+        assert_eq!(names(&dir), 1);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(
+            begin(&file).commit(Some(tag())),
+            Err(super::Trouble::Changed)
+        );
+        std::fs::remove_dir(&dir).unwrap();
+        let gone = Draft::begin(file.as_os_str().as_encoded_bytes(), false);
+        assert_eq!(gone.unwrap_err(), Errno::NOENT.into());
+    }
+
+    fn tag() -> super::Tag {
+        super::Tag {
+            device: 0,
+            inode: 0,
+            size: 0,
+            modified_secs: 0,
+            modified_nanos: 0,
+            changed_secs: 0,
+            changed_nanos: 0,
+        }
+    }
+}
