@@ -86,7 +86,8 @@ impl Sandbox {
 
 /// Returns text of so many lines, each of 64 bytes.
 fn lines(count: usize) -> String {
-    (0..count).map(|n| format!("{n:063}\n")).collect()
+    let lines: Vec<String> = (0..count).map(|n| format!("{n:063}\n")).collect();
+    lines.concat()
 }
 
 /// Asks for one thing after another, and returns all answers.
@@ -483,7 +484,8 @@ fn nobody_sees_half_of_a_file_and_edits_at_once_lose_nothing() {
         ),
         "over\nseen\nwhole"
     );
-    let slots: String = (0..8).map(|n| format!("slot{n}=old\n")).collect();
+    let slots: Vec<String> = (0..8).map(|n| format!("slot{n}=old\n")).collect();
+    let slots = slots.concat();
     sandbox.write("/tmp/edited", slots.as_bytes());
     at_once(8, |n| {
         let edited = sandbox.edit(
@@ -529,4 +531,53 @@ fn a_file_that_becomes_a_fifo_again_and_again_keeps_nobody_waiting() {
             .iter()
             .any(|name| name.contains("sandboxd"))
     );
+}
+
+#[test]
+fn a_sandbox_that_stops_or_kills_whatever_works_on_its_files_harms_only_its_own_answers() {
+    let sandbox = Sandbox::start(IMAGE, &[("SANDBOXD_EXECUTE_TIMEOUT", "3")]);
+    sandbox.write("/tmp/f", b"text\n");
+    let attack = |signal: &str| {
+        sandbox.sh(&format!(
+            "(while [ ! -e /tmp/over ]; do killall -{signal} sandbox-files exe; done) >/dev/null 2>&1 &"
+        ));
+    };
+    attack("STOP");
+    let asked = json!({"path": "/tmp/f"});
+    let mut refused = 0;
+    for _ in 0..3 {
+        let began = Instant::now();
+        let reply = sandbox.api.call("POST", "/sessions/s/read", Some(&asked));
+        assert!(
+            began.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            began.elapsed()
+        );
+        match reply.status {
+            200 => assert_eq!(reply.json().unwrap()["content"], "text"),
+            504 => refused += 1,
+            other => panic!("{other}: {}", reply.text()),
+        }
+        // Meanwhile commands run, and files are written by the host or read by others.
+        assert_eq!(sandbox.sh("cat /tmp/f"), "text");
+    }
+    eprintln!("{refused} of 3 readings were late");
+    sandbox.sh("touch /tmp/over; sleep 0.2; rm /tmp/over");
+    assert_eq!(sandbox.read("/tmp/f", 0, 1), "text");
+    attack("KILL");
+    let (mut whole, mut broken) = (0, 0);
+    for _ in 0..20 {
+        let read = sandbox.read("/tmp/f", 0, 1);
+        if read == "text" {
+            whole += 1;
+        } else {
+            assert!(read.starts_with("[Error reading file: "), "{read}");
+            broken += 1;
+        }
+    }
+    eprintln!("{whole} readings were whole, {broken} broken off");
+    sandbox.sh("touch /tmp/over; sleep 0.2");
+    assert_eq!(sandbox.read("/tmp/f", 0, 1), "text");
+    let left = sandbox.sh("ps | grep -c '[s]andbox-files\\|[/]proc/self/exe files' || true");
+    assert_eq!(left, "0");
 }
