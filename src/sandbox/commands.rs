@@ -45,7 +45,7 @@ pub struct Runner {
     pub(super) reacher: Reacher,
     cgroups: Cgroups,
     /// Room for output of more than [`LARGE_OUTPUT_BYTES`].
-    large: Arc<Semaphore>,
+    pub(super) large: Arc<Semaphore>,
 }
 
 /// A command to run.

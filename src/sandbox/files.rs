@@ -10,12 +10,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::commands::{NotRun, Place, Runner};
+use super::commands::{LARGE_OUTPUT_BYTES, NotRun, Place, Runner};
 use super::reach::Way;
 use crate::agent::connection::{Connection, Error};
 use crate::agent::protocol::files::{Ask, PROGRAM, Say, VERSION};
@@ -32,6 +34,8 @@ pub use tell::{Listed, WriteHow};
 
 /// How long the end of a clerk is waited for.
 const END_MAX: Duration = Duration::from_secs(1);
+/// How long a clerk may say nothing while there is room for its large answer.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Bytes of a clerk's errors that are kept.
 const WORDS_BYTES_MAX: usize = 1024;
 /// Bytes of requests that are sent without hearing an answer; less than a pipe holds, so
@@ -51,6 +55,9 @@ pub struct Clerk {
     has_spoken: bool,
     has_ended: bool,
     words: Vec<u8>,
+    large: Arc<Semaphore>,
+    /// Held once what it says is large.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 /// Why work on files came to nothing, or to an error.
@@ -91,11 +98,28 @@ impl Runner {
             Way::Engine => None,
         })
     }
+
+    /// Has an agent start a clerk, which ends at the deadline at the latest.
+    ///
+    /// # Errors
+    /// Nothing was begun.
+    pub async fn clerk(
+        &self,
+        connection: Connection,
+        run: &RunId,
+        deadline: Instant,
+    ) -> Result<Clerk, Failed> {
+        Clerk::begin(connection, run, deadline, Arc::clone(&self.large)).await
+    }
 }
 
 impl Clerk {
-    /// Has an agent start one, which ends at the deadline at the latest.
-    pub async fn begin(connection: Connection, run: &RunId, deadline: Instant) -> Told<Self> {
+    async fn begin(
+        connection: Connection,
+        run: &RunId,
+        deadline: Instant,
+        large: Arc<Semaphore>,
+    ) -> Told<Self> {
         let left = deadline.saturating_duration_since(Instant::now());
         let start = Start {
             run: run.to_string(),
@@ -125,7 +149,19 @@ impl Clerk {
             has_spoken: false,
             has_ended: false,
             words: Vec::new(),
+            large,
+            room: None,
         })
+    }
+
+    /// Waits for room where so many bytes are held of what it said, while the rest waits in
+    /// the sandbox.
+    async fn make_room(&mut self, held: usize) -> Told<()> {
+        if LARGE_OUTPUT_BYTES < held && self.room.is_none() {
+            let room = Arc::clone(&self.large).acquire_owned().await;
+            self.room = Some(room.map_err(|_| Failed::Lost("the service ends"))?);
+        }
+        Ok(())
     }
 
     /// Ends it and has the agent forget it; what is not done by now is not done.
@@ -189,8 +225,13 @@ impl Clerk {
                     Failed::NotBegun(words)
                 });
             }
-            let fetch = self.fetch(Wait::Some);
-            let output = match self.connection.fetch(fetch).await {
+            let fetch = self.connection.fetch(self.fetch(Wait::Some));
+            // Others wait for the room that it has.
+            let fetched = match &self.room {
+                Some(_) => timeout(SILENCE_MAX, fetch).await,
+                None => Ok(fetch.await),
+            };
+            let output = match fetched.map_err(|_| Failed::Lost("it says nothing any more"))? {
                 Ok(output) => output,
                 Err(Error::Closed) => {
                     return Err(Failed::Lost("its agent does not answer any more"));

@@ -1,7 +1,5 @@
 //! Carries out operations on files by the agent of the sandbox, as the host would.
 
-use std::sync::Arc;
-
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
@@ -42,9 +40,6 @@ impl Control {
         trip: &Trip,
         told: &mut Option<Reset>,
     ) -> Result<Option<Told>, Refusal> {
-        let room = Arc::clone(&self.0.files.room).acquire_owned();
-        let room = timeout_at(trip.deadline, room).await;
-        let _room = room.map_err(|_| trip.late())?;
         let mut broken = None;
         for _ in 0..TRIES_MAX {
             let live = tokio::select! {
@@ -108,7 +103,10 @@ impl Control {
         let _attended = self.0.attended.watch(&run);
         let begun = tokio::select! {
             _ = trip.halt.asked() => return Err(Refusal::ShuttingDown),
-            begun = timeout_at(trip.deadline, Clerk::begin(connection, &run, trip.deadline)) => begun,
+            begun = timeout_at(
+                trip.deadline,
+                self.0.runner.clerk(connection, &run, trip.deadline),
+            ) => begun,
         };
         let mut clerk = match begun {
             Err(_) => return Err(trip.late()),

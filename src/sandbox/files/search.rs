@@ -55,15 +55,19 @@ impl Clerk {
         found: &mut (impl FnMut(Vec<u8>) -> bool + Send),
     ) -> Told<Option<Cut>> {
         self.begin_walk(sought).await?;
-        let mut seen = 0;
+        let (mut seen, mut bytes) = (0, 0);
         loop {
             let mut is_wanted = true;
             let end = self
                 .page(sought, &mut seen, &mut |one| match one {
-                    Ok(path) if is_wanted => is_wanted = found(path),
+                    Ok(path) if is_wanted => {
+                        bytes += path.len();
+                        is_wanted = found(path);
+                    }
                     Ok(_) | Err(_) => {}
                 })
                 .await?;
+            self.make_room(bytes).await?;
             match end {
                 _ if !is_wanted => return Ok(None),
                 Turn::Over(cut) => return Ok(cut),

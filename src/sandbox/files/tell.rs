@@ -15,7 +15,7 @@ use crate::workspace::{
 /// Entries that are asked for at once.
 pub(super) const PAGE_ENTRIES: u32 = 1024;
 /// Bytes of the names and the targets of one listing.
-const LISTED_BYTES_MAX: usize = 64 << 20;
+const LISTED_BYTES_MAX: usize = 32 << 20;
 /// Bytes of lines as they lie in a file for each byte of their text: a line end of three
 /// bytes becomes one.
 const BYTES_FOR_ONE: u64 = 3;
@@ -56,11 +56,10 @@ impl Clerk {
         let read = most.saturating_add(1);
         let meta = self.open(path, most, read).await?;
         let mut bytes = Vec::new();
-        self.range(read, &mut |piece| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        })
-        .await?;
+        while let Some(piece) = self.piece(read.saturating_sub(count(bytes.len()))).await? {
+            self.make_room(bytes.len() + piece.len()).await?;
+            bytes.extend_from_slice(&piece);
+        }
         let size = count(bytes.len());
         if most < size {
             return Err(FileError::TooLarge {
@@ -83,11 +82,9 @@ impl Clerk {
         let sample = count(SAMPLE_BYTES_MAX);
         let meta = self.open(path, u64::MAX, sample).await?;
         let mut head = Vec::new();
-        self.range(sample, &mut |piece| {
-            head.extend_from_slice(piece);
-            Ok(())
-        })
-        .await?;
+        while let Some(piece) = self.piece(sample.saturating_sub(count(head.len()))).await? {
+            head.extend_from_slice(&piece);
+        }
         let cutter = Cutter::begin(&head, window, family, bounds)?;
         let slice = if head.len() < SAMPLE_BYTES_MAX {
             all_lines(cutter, &head).map_err(Failed::File)
@@ -108,23 +105,22 @@ impl Clerk {
     /// lines of its encoding end.
     async fn decoded_lines(&mut self, bounds: Bounds, mut cutter: Cutter) -> Told<Slice> {
         let (from, most) = (cutter.mark_bytes(), bounds.scan_bytes_max);
-        let read = most.saturating_add(1);
-        let until = Until::End;
         let range = Ask::Range {
             from,
-            most: read,
-            until,
+            most: most.saturating_add(1),
+            until: Until::End,
         };
         self.ask(&[range]).await?;
-        let mut left = most;
-        let read = self
-            .range(read, &mut |piece| {
-                let kept = count(piece.len()).min(left);
-                left -= kept;
-                let kept = usize::try_from(kept).unwrap_or(usize::MAX);
-                cutter.take(piece.get(..kept).unwrap_or(piece))
-            })
-            .await?;
+        // Of what is read only the text is kept; it may be large.
+        self.make_room(usize::MAX).await?;
+        let (mut left, mut read) = (most, 0);
+        while let Some(piece) = self.piece(most.saturating_add(1) - read).await? {
+            let kept = count(piece.len()).min(left);
+            read += count(piece.len());
+            left -= kept;
+            let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+            cutter.take(piece.get(..kept).unwrap_or(&piece))?;
+        }
         let end = if most < read { End::Bound } else { End::OfFile };
         Ok(cutter.finish(end)?)
     }
@@ -147,6 +143,7 @@ impl Clerk {
         cutter.skip();
         let mut room = bounds.text_bytes_max.saturating_add(1);
         room = room.saturating_mul(BYTES_FOR_ONE);
+        let mut taken = 0;
         loop {
             match self.hear().await? {
                 Say::Bytes(piece) => {
@@ -154,6 +151,8 @@ impl Clerk {
                     room = left
                         .filter(|_| !piece.is_empty())
                         .ok_or_else(Failed::unfit)?;
+                    taken += piece.len();
+                    self.make_room(taken).await?;
                     cutter.take(&piece)?;
                 }
                 Say::Counted { lines, whole } => {
@@ -203,6 +202,7 @@ impl Clerk {
                             return Err(Failed::unfit());
                         }
                         bytes += entry.path.len() + entry.target.as_ref().map_or(0, Vec::len);
+                        self.make_room(bytes).await?;
                         if most <= listed.len() || LISTED_BYTES_MAX < bytes {
                             return Ok(listed);
                         }
@@ -262,29 +262,19 @@ impl Clerk {
         }
     }
 
-    /// Hears a range of at most so many bytes; returns how many there were.
-    pub(super) async fn range(
-        &mut self,
-        most: u64,
-        take: &mut (impl FnMut(&[u8]) -> Result<(), FileError> + Send),
-    ) -> Told<u64> {
-        let mut read = 0_u64;
-        loop {
-            match self.hear().await? {
-                Say::Bytes(piece) => {
-                    read = read.saturating_add(count(piece.len()));
-                    // Whoever says nothing again and again would keep us for ever.
-                    if piece.is_empty() || most < read {
-                        return Err(Failed::unfit());
-                    }
-                    take(&piece)?;
-                }
-                Say::Done => {
-                    self.settled();
-                    return Ok(read);
-                }
-                other => return Err(self.refused(&other, most)),
+    /// Hears the next piece of a range, of which so many bytes may come; nothing at its end.
+    async fn piece(&mut self, left: u64) -> Told<Option<Vec<u8>>> {
+        match self.hear().await? {
+            // Whoever says nothing again and again would keep us for ever.
+            Say::Bytes(piece) if piece.is_empty() || left < count(piece.len()) => {
+                Err(Failed::unfit())
             }
+            Say::Bytes(piece) => Ok(Some(piece)),
+            Say::Done => {
+                self.settled();
+                Ok(None)
+            }
+            other => Err(self.refused(&other, 0)),
         }
     }
 

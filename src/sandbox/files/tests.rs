@@ -114,6 +114,15 @@ fn packed(said: &[Say]) -> Vec<u8> {
     bytes
 }
 
+async fn begun(connection: Connection) -> Clerk {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let large = Arc::new(Semaphore::new(1));
+    let run = RunId::random();
+    Clerk::begin(connection, &run, deadline, large)
+        .await
+        .unwrap()
+}
+
 /// Has a clerk that says this work on something.
 async fn with<T>(
     said: impl FnMut(&Ask) -> Vec<u8> + Send + 'static,
@@ -121,10 +130,7 @@ async fn with<T>(
 ) -> Told<T> {
     let (connection, agent) = joined("s").await;
     let serving = tokio::spawn(serve(agent, said));
-    let deadline = Instant::now() + Duration::from_mins(1);
-    let mut clerk = Clerk::begin(connection.clone(), &RunId::random(), deadline)
-        .await
-        .unwrap();
+    let mut clerk = begun(connection.clone()).await;
     let done = work(&mut clerk).await;
     clerk.end().await;
     assert!(!connection.is_closed(), "other runs go on");
@@ -376,13 +382,38 @@ async fn a_search_hands_on_what_it_finds_and_no_more_than_is_taken() {
 async fn an_agent_that_ends_at_once_was_never_begun() {
     let (connection, agent) = joined("s").await;
     let serving = tokio::spawn(serve(agent, |_| Vec::new()));
-    let deadline = Instant::now() + Duration::from_mins(1);
-    let mut clerk = Clerk::begin(connection, &RunId::random(), deadline)
-        .await
-        .unwrap();
+    let mut clerk = begun(connection).await;
     clerk.connection.input(&clerk.run, &[], true).await.unwrap();
     let told = clerk.kind(b"f").await;
     assert!(matches!(told, Err(Failed::NotBegun(_))), "{told:?}");
     clerk.end().await;
     serving.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_answers_wait_for_room_and_one_that_says_nothing_any_more_loses_its_own() {
+    let said = |ask: &Ask| match ask {
+        Ask::Open { .. } => packed(&[meta(3 << 20)]),
+        // It never ends.
+        _ => packed(&vec![bytes(64 << 10); 32]),
+    };
+    let large = Arc::new(Semaphore::new(1));
+    let clerk = async || {
+        let (connection, agent) = joined("s").await;
+        let serving = tokio::spawn(serve(agent, said));
+        let deadline = Instant::now() + Duration::from_hours(1);
+        let large = Arc::clone(&large);
+        let clerk = Clerk::begin(connection, &RunId::random(), deadline, large).await;
+        (clerk.unwrap(), serving)
+    };
+    let (mut one, _serving) = clerk().await;
+    let (mut other, _waiting) = clerk().await;
+    let began = Instant::now();
+    is_lost(&one.whole(b"f", 10 << 20).await, "silence");
+    assert!(began.elapsed() < 2 * SILENCE_MAX);
+    assert_eq!(large.available_permits(), 0);
+    let waits = timeout(Duration::from_mins(10), other.whole(b"f", 10 << 20));
+    assert!(waits.await.is_err(), "there is no room");
+    drop(one);
+    assert_eq!(large.available_permits(), 1);
 }
