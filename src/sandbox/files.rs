@@ -165,21 +165,26 @@ impl Clerk {
     }
 
     /// Ends it and has the agent forget it; what is not done by now is not done.
-    pub async fn end(mut self) {
+    pub async fn end(self) {
         let ended = async {
-            if self.has_ended {
-                // Nothing is left to be told.
-            } else if self.owed == 0 {
-                self.connection.input(&self.run, &[], true).await?;
-            } else {
-                self.connection.stop(&self.run).await?;
-            }
+            let (connection, run) = (&self.connection, &self.run);
             if !self.has_ended {
-                let end = self.fetch(Wait::Over);
-                self.connection.fetch(end).await?;
+                let close = async {
+                    if self.owed == 0 {
+                        connection.input(run, &[], true).await
+                    } else {
+                        connection.stop(run).await
+                    }
+                };
+                let (closed, over) = tokio::join!(close, connection.fetch(self.fetch(Wait::Over)));
+                over?;
+                match closed {
+                    // It may have ended by itself.
+                    Ok(()) | Err(Error::Refused(..)) => {}
+                    Err(error) => return Err(error),
+                }
             }
-            self.has_ended = true;
-            self.connection.forget(&self.run).await
+            connection.forget(run).await
         };
         match timeout(END_MAX, ended).await {
             Ok(Ok(())) => {}

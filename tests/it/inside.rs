@@ -241,10 +241,12 @@ fn an_older_agent_goes_on_and_its_files_are_worked_on_by_commands() {
 
 #[test]
 fn a_large_file_is_written_and_edited_whole_and_a_slice_of_a_larger_one_is_read() {
-    for image in [SCRATCH, DEBIAN] {
+    let agent = ("SANDBOXD_EXEC", "agent");
+    for (image, exec) in [(SCRATCH, agent), (DEBIAN, agent), (IMAGE, BY_ENGINE)] {
         let changes = [
             ("SANDBOXD_MAX_READ_BYTES", "8000000"),
             ("SANDBOXD_TMPFS_SIZE", "128m"),
+            exec,
         ];
         let sandbox = Sandbox::start(image, &changes);
         let mut whole = lines(5 * MIB / 64);
@@ -264,7 +266,7 @@ fn a_large_file_is_written_and_edited_whole_and_a_slice_of_a_larger_one_is_read(
         assert_eq!(sandbox.bytes("/tmp/large.txt"), whole.as_bytes());
         // Only what is read of it is bounded.
         assert_eq!(sandbox.names("/tmp"), ["large.txt"]);
-        if image == SCRATCH {
+        if image != DEBIAN {
             continue;
         }
         sandbox.sh("seq -f %063.0f 0 1048575 > /tmp/huge.txt");
@@ -580,4 +582,17 @@ fn a_sandbox_that_stops_or_kills_whatever_works_on_its_files_harms_only_its_own_
     assert_eq!(sandbox.read("/tmp/f", 0, 1), "text");
     let left = sandbox.sh("ps | grep -c '[s]andbox-files\\|[/]proc/self/exe files' || true");
     assert_eq!(left, "0");
+}
+
+#[test]
+fn a_full_file_system_keeps_what_was_there_and_nothing_else() {
+    let sandbox = Sandbox::start(SCRATCH, &[("SANDBOXD_TMPFS_SIZE", "1m")]);
+    sandbox.write("/tmp/f", b"old");
+    let large = STANDARD.encode(vec![7; 2 * MIB]);
+    let wrote = sandbox.ask("write", &json!({"path": "/tmp/f", "content_b64": large}));
+    let expected = "Failed to write file: No space left on device";
+    assert_eq!(wrote, json!({"path": null, "error": expected}));
+    assert_eq!(sandbox.bytes("/tmp/f"), b"old");
+    assert_eq!(sandbox.names("/tmp"), ["f"]);
+    sandbox.write("/tmp/f", &vec![7; MIB / 2]);
 }

@@ -143,12 +143,15 @@ impl Clerk {
         let entries = PAGE_ENTRIES;
         self.ask(&[Ask::More { entries }]).await?;
         for told in 0..=entries {
-            match self.hear().await? {
+            let said = self.hear().await?;
+            if matches!(&said, Say::Entry(_) | Say::Left { .. }) {
+                *seen += 1;
+                if sought.entries < *seen {
+                    return Ok(Turn::Over(Some(Cut::Entries)));
+                }
+            }
+            match said {
                 Say::Entry(entry) => {
-                    *seen += 1;
-                    if sought.entries < *seen {
-                        return Ok(Turn::Over(Some(Cut::Entries)));
-                    }
                     let fits = |path: &[u8]| sought.filter.is_none_or(|filter| filter.fits(path));
                     if kind_of(entry.kind) == Kind::File && fits(&entry.path) {
                         tell(Ok(entry.path));

@@ -402,3 +402,26 @@ fn its_rights_are_those_of_a_command_and_a_bridge_carries_it_as_well() {
     );
     clerk.end();
 }
+
+#[test]
+fn a_stream_that_breaks_leaves_nothing_of_a_draft_and_whoever_comes_next_ends_it() {
+    let (agent, mut caller) = local();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f");
+    let mut clerk = Clerk::begin(&mut caller);
+    assert_eq!(clerk.draft(&file, false), Say::Done);
+    clerk.ask(&Ask::Data(vec![7; 60_000]));
+    let run = clerk.run.clone();
+    caller.hang_up();
+    let mut next = agent.host.accept();
+    let listed = next.list();
+    assert_eq!((listed.len(), &listed[0].run), (1, &run));
+    assert!(listed[0].end.is_none());
+    next.order(|ask| Request::Stop {
+        ask,
+        run: run.clone(),
+    })
+    .unwrap();
+    assert!(next.fetch(&run, 0, Wait::Over).unwrap().end.is_some());
+    assert_eq!(names(dir.path()), [""; 0]);
+}

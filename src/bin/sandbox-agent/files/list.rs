@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::meta_of;
+use super::{kind_of, meta_of};
 use crate::protocol::files::{Entry, Kind, Say, Trouble};
 
 /// How a directory is opened that is read.
@@ -38,21 +38,25 @@ impl Listing {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let stat = match rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
+            let (kind, size) = match rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)
+            {
+                Ok(stat) => {
+                    let meta = meta_of(&stat);
+                    (meta.kind, meta.tag.size)
+                }
                 // It went before it was looked at.
                 Err(Errno::NOENT) => continue,
-                Err(errno) => return Err(errno.into()),
+                // Its name may be seen and nothing else.
+                Err(_) => (kind_of(entry.file_type()), 0),
             };
-            let meta = meta_of(&stat);
-            let target = match meta.kind {
+            let target = match kind {
                 Kind::Link => rustix::fs::readlinkat(&self.dir, name, Vec::new()).ok(),
                 Kind::File | Kind::Dir | Kind::Other => None,
             };
             return Ok(Some(Say::Entry(Entry {
                 path: name.to_bytes().to_vec(),
-                kind: meta.kind,
-                size: meta.tag.size,
+                kind,
+                size,
                 target: target.map(std::ffi::CString::into_bytes),
             })));
         }
