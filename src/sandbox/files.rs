@@ -23,7 +23,7 @@ use crate::agent::connection::{Connection, Error};
 use crate::agent::protocol::files::{Ask, PROGRAM, Say, VERSION};
 use crate::agent::protocol::frame::Decoder;
 use crate::agent::protocol::message::{
-    Attended, Fetch, Filter, From, Keep, Start, Stdin, Streams, Wait, What, Why,
+    Attended, Fetch, Filter, From, Keep, Run, Start, Stdin, Streams, Wait, What, Why,
 };
 use crate::agent::protocol::output::{OUTPUT_BYTES_MAX, Stream};
 use crate::id::RunId;
@@ -53,7 +53,7 @@ pub struct Clerk {
     /// Answers that are still to come.
     owed: usize,
     has_spoken: bool,
-    has_ended: bool,
+    ended: Option<Ended>,
     words: Vec<u8>,
     large: Arc<Semaphore>,
     /// Held once what it says is large.
@@ -76,6 +76,26 @@ pub enum Failed {
 impl<E: Into<FileError>> std::convert::From<E> for Failed {
     fn from(error: E) -> Self {
         Self::File(error.into())
+    }
+}
+
+/// How a clerk has ended before its input did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// By itself, or it could not be started: where it has said nothing, it never will.
+    AtOnce,
+    /// By a signal.
+    Killed,
+}
+
+impl Ended {
+    fn of(json: &[u8]) -> Self {
+        // The connection has checked that there is one.
+        let end = serde_json::from_slice::<Run>(json).ok();
+        match end.and_then(|run| run.end?.signal) {
+            None => Self::AtOnce,
+            Some(_) => Self::Killed,
+        }
     }
 }
 
@@ -147,7 +167,7 @@ impl Clerk {
             from: 0,
             owed: 0,
             has_spoken: false,
-            has_ended: false,
+            ended: None,
             words: Vec::new(),
             large,
             room: None,
@@ -168,7 +188,7 @@ impl Clerk {
     pub async fn end(self) {
         let ended = async {
             let (connection, run) = (&self.connection, &self.run);
-            if !self.has_ended {
+            if self.ended.is_none() {
                 let close = async {
                     if self.owed == 0 {
                         connection.input(run, &[], true).await
@@ -222,12 +242,13 @@ impl Clerk {
             if let Some(say) = next.map_err(|_| Failed::Lost("it said what cannot be read"))? {
                 return Ok(say);
             }
-            if self.has_ended {
+            if let Some(ended) = self.ended {
                 let words = String::from_utf8_lossy(&self.words).trim().to_owned();
-                return Err(if self.has_spoken {
-                    Failed::Lost("what worked on the files has ended")
-                } else {
-                    Failed::NotBegun(words)
+                return Err(match ended {
+                    Ended::AtOnce if !self.has_spoken => Failed::NotBegun(words),
+                    Ended::AtOnce | Ended::Killed => {
+                        Failed::Lost("what worked on the files has ended")
+                    }
                 });
             }
             let fetch = self.connection.fetch(self.fetch(Wait::Some));
@@ -262,7 +283,7 @@ impl Clerk {
                     }
                 }
             }
-            self.has_ended = output.end.is_some();
+            self.ended = output.end.as_deref().map(Ended::of);
         }
     }
 
