@@ -176,8 +176,8 @@ need_further_images() {
   local alone
   alone=$(mktemp -d)
   chmod 755 "$alone"
-  cp -L "$(command -v busybox)" "$alone/program"
-  tar -C "$alone" --numeric-owner --owner=0 --group=0 -c program | docker import - "$SCRATCH_IMAGE" >/dev/null
+  cp -L "$(command -v busybox)" "$alone/busybox"
+  tar -C "$alone" --numeric-owner --owner=0 --group=0 -c busybox | docker import - "$SCRATCH_IMAGE" >/dev/null
   rm -rf "$alone"
 }
 

@@ -16,6 +16,8 @@ mod berth;
 mod stream;
 
 #[cfg(test)]
+mod protocol_files_tests;
+#[cfg(test)]
 mod protocol_tests;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -3,13 +3,13 @@
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 
 use super::connection::{Connection, NoAgent};
-use super::protocol::VERSION;
 use super::protocol::frame::{Decoder, Frame, Input};
 use super::protocol::message::{
     AgentHello, Attended, Bounds, Cause, End, Fetch, Filter, From, Keep, Reply, Request, Run,
     Start, Stdin, Streams, Wait, What,
 };
 use super::protocol::output::{Output, Record, Stream};
+use super::protocol::{VERSION, files};
 use crate::id::SessionId;
 
 /// The digest of every request in a test.
@@ -50,6 +50,7 @@ pub(crate) fn hello() -> AgentHello {
         version: VERSION,
         life: "life1".to_owned(),
         uid: 0,
+        files: files::VERSION,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Reads, writes and searches files of live sessions.
 //!
 //! What lies in the work directory is served from the host where it has a workspace; what
-//! lies elsewhere, behind a link or out of the service's rights, by small commands in the
-//! sandbox itself, which see what its own commands see.
+//! lies elsewhere, behind a link or out of the service's rights, by the agent in the sandbox,
+//! which sees what its commands see; and where there is none, or an older one, by small
+//! commands.
 
 mod asked;
+mod by_clerk;
 mod download;
 mod given;
 mod held;

@@ -45,7 +45,7 @@ pub struct Runner {
     pub(super) reacher: Reacher,
     cgroups: Cgroups,
     /// Room for output of more than [`LARGE_OUTPUT_BYTES`].
-    large: Arc<Semaphore>,
+    pub(super) large: Arc<Semaphore>,
 }
 
 /// A command to run.
@@ -358,7 +358,7 @@ impl Runner {
     }
 
     /// Finds the way to a sandbox, by the deadline.
-    async fn way(&self, place: Place<'_>, deadline: Instant) -> Result<Way, NotRun> {
+    pub(super) async fn way(&self, place: Place<'_>, deadline: Instant) -> Result<Way, NotRun> {
         let Place {
             session, container, ..
         } = place;

@@ -5,6 +5,7 @@ mod by_agent;
 mod by_engine;
 pub mod commands;
 pub mod desk;
+pub mod files;
 mod host;
 mod kept;
 mod killing;

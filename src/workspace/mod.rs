@@ -50,7 +50,7 @@ pub use digest::ContentDigest;
 pub use edit::{Change, Edited, Times, replaced};
 pub use homes::HOMES_MAX;
 pub use incoming::{INCOMING, Incoming, NotPlaced, OldFiles};
-pub use lines::{Behind, Bounds, Slice, Window, lines_of};
+pub use lines::{Behind, Bounds, Cutter, End, SAMPLE_BYTES_MAX, Slice, Window, lines_of};
 pub use path::{
     NAME_BYTES_MAX, NotAPath, PATH_BYTES_MAX, Place, RelPath, WireName, has_dot, is_absolute,
 };

@@ -11,6 +11,7 @@ use sandboxd::agent::protocol::output::Output;
 use crate::support::agent_wire::{BOUNDS, Caller, LocalAgent, argv, fetch, shell, until};
 
 mod boxed;
+mod files;
 
 const TERM: i32 = 15;
 const KILL: i32 = 9;

@@ -8,7 +8,7 @@ use crate::support::docker::try_docker;
 
 /// Made by `scripts/lib.sh`.
 const DEBIAN: &str = "sandboxd-test/debian:latest";
-/// Made by `scripts/lib.sh`: the static program `/program`, and no other file.
+/// Made by `scripts/lib.sh`: the static program `/busybox`, and no other file.
 const SCRATCH: &str = "sandboxd-test/scratch:latest";
 
 fn start(image: &str) -> (Daemon, Api) {
@@ -36,18 +36,28 @@ fn a_debian_runs_commands_by_its_agent() {
     let told = api.sh("s", ". /etc/os-release && echo $ID && cat /proc/1/comm");
     assert_eq!(told, "debian\nsandbox-agent");
     let ran = run(&api, &["bash", "-c", "echo ${BASH_VERSINFO[0]}; exit 3"]);
-    assert_eq!((&ran["exit_code"], &ran["stdout"]), (&json!(3), &json!("5\n")));
+    assert_eq!(
+        (&ran["exit_code"], &ran["stdout"]),
+        (&json!(3), &json!("5\n"))
+    );
 }
 
 #[test]
 fn an_image_that_holds_one_program_runs_it_and_says_that_it_has_no_shell() {
     let (_daemon, api) = start(SCRATCH);
     assert_eq!(api.info("s")["exec"], "agent");
-    let ran = run(&api, &["/program", "echo", "alone"]);
-    assert_eq!((&ran["exit_code"], &ran["stdout"]), (&json!(0), &json!("alone\n")));
+    let ran = run(&api, &["/busybox", "echo", "alone"]);
+    assert_eq!(
+        (&ran["exit_code"], &ran["stdout"]),
+        (&json!(0), &json!("alone\n"))
+    );
     let ran = run(&api, &["nosuchprogram"]);
     assert_eq!(ran["exit_code"], 127, "{ran}");
     let ran = api.exec("s", "echo fine");
-    assert_eq!((&ran["exit_code"], &ran["reason"]), (&json!(127), &json!("start_failed")), "{ran}");
+    assert_eq!(
+        (&ran["exit_code"], &ran["reason"]),
+        (&json!(127), &json!("start_failed")),
+        "{ran}"
+    );
     assert!(ran["output"].as_str().unwrap().contains("/bin/sh"), "{ran}");
 }

@@ -29,6 +29,8 @@ mod fake_engine;
 mod fake_engine_faults;
 mod file_attacks;
 mod host_disasters;
+mod images;
+mod inside;
 mod kill_matrix;
 mod kill_steps;
 mod laws;

@@ -131,16 +131,10 @@ impl Decoder {
 
     /// Returns the next whole frame, if it is there.
     pub fn next(&mut self) -> Result<Option<Frame>, BadFrame> {
-        let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD_BYTES>() else {
+        let Some(body) = self.body()? else {
             return Ok(None);
         };
-        let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
-        if length == 0 || FRAME_BYTES_MAX < length {
-            return Err(BadFrame::Length(length));
-        }
-        let Some(body) = rest.get(..length) else {
-            return Ok(None);
-        };
+        let length = body.len();
         let (kind, payload) = body.split_first().ok_or(BadFrame::Length(0))?;
         // What cannot be parsed stays where it is, so that the error does too.
         match *kind {
@@ -153,6 +147,33 @@ impl Decoder {
             OUTPUT => Ok(Some(Frame::Output(self.take(length)))),
             kind => Err(BadFrame::Kind(kind)),
         }
+    }
+
+    /// Returns what the kind and the payload of the next whole frame stand for, if it is
+    /// there, on a stream whose frames have other kinds than a [`Frame`].
+    pub fn next_as<T>(
+        &mut self,
+        parse: impl FnOnce(&[u8]) -> Result<T, BadFrame>,
+    ) -> Result<Option<T>, BadFrame> {
+        let Some(body) = self.body()? else {
+            return Ok(None);
+        };
+        let length = body.len();
+        let parsed = parse(body)?;
+        self.take(length);
+        Ok(Some(parsed))
+    }
+
+    /// Returns the kind and the payload of the next frame, if all of it is there.
+    fn body(&self) -> Result<Option<&[u8]>, BadFrame> {
+        let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD_BYTES>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
+        if length == 0 || FRAME_BYTES_MAX < length {
+            return Err(BadFrame::Length(length));
+        }
+        Ok(rest.get(..length))
     }
 
     /// Takes the frame that is there, and returns its payload.

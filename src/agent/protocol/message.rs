@@ -299,6 +299,10 @@ pub struct AgentHello {
     pub life: String,
     /// Its user.
     pub uid: u32,
+    /// The version of [`super::files`] that its program speaks; 0 where it does not work
+    /// on files, as those before it did not.
+    #[serde(default)]
+    pub files: u32,
 }
 
 /// Why something was not done.

@@ -2,9 +2,13 @@
 //!
 //! A frame is a length, a kind and a payload ([`frame`]). Requests and answers are
 //! JSON ([`message`]), so that either side can be older than the other; output and
-//! input travel as bytes ([`output`], [`frame::Input`]). Nothing in here trusts the
-//! other side: every length has a bound that is checked before memory is taken.
+//! input travel as bytes ([`output`], [`frame::Input`]). Files are worked on by a run of
+//! the agent's own program, whose input and output are frames too ([`files`]). Nothing in
+//! here trusts the other side: every length has a bound that is checked before memory is
+//! taken.
 
+mod field;
+pub mod files;
 pub mod frame;
 pub mod message;
 pub mod output;

@@ -15,8 +15,8 @@ use crate::hunt::Surroundings;
 use crate::link::{Broken, Link, Origin, Peer};
 use crate::mortal::Mortal;
 use crate::processes::signal_group;
-use crate::protocol::VERSION;
 use crate::protocol::message::{AgentHello, Reply, Why};
+use crate::protocol::{VERSION, files};
 use crate::reach::{Dialer, Listener};
 use crate::run::{Run, Wish};
 use crate::runs::{Id, Runs};
@@ -271,6 +271,7 @@ impl Agent {
             version: VERSION,
             life: self.life.clone(),
             uid: rustix::process::geteuid().as_raw(),
+            files: files::VERSION,
         };
         self.reply(id, &Reply::Hello(hello));
         if self.link(id).is_some_and(|link| link.send().is_err()) {

@@ -18,6 +18,7 @@ mod answer;
 mod clock;
 mod connect;
 mod fetches;
+mod files;
 mod hunt;
 mod launch;
 mod link;
@@ -43,6 +44,7 @@ mod user;
 
 const USAGE: &str = "usage: sandbox-agent serve [--dial SOCKET] [--listen SOCKET]
        sandbox-agent connect [SOCKET]
+       sandbox-agent files
 ";
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["serve", options @ ..] => serve(options),
         ["connect"] => connect::join(&Path::new(OWN_DIR).join(OWN_SOCKET)),
+        ["files"] => files::serve(),
         ["connect", path] => connect::join(Path::new(path)),
         _ => Err(USAGE.to_owned()),
     };

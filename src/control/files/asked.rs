@@ -1,5 +1,7 @@
 //! Says which operations on files there are, and what they answer.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::super::errand::Reset;
@@ -106,6 +108,21 @@ pub enum Answer {
     Entries(Vec<FileEntry>),
     /// Lines that were found.
     Grep(GrepResponse),
+}
+
+impl Answer {
+    /// Returns the bytes that were read; none of another answer.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Bytes(answer) => STANDARD.decode(answer.content_b64).unwrap_or_default(),
+            Self::Read(_)
+            | Self::Write(_)
+            | Self::Edit(_)
+            | Self::Exists(_)
+            | Self::Entries(_)
+            | Self::Grep(_) => Vec::new(),
+        }
+    }
 }
 
 impl Op {

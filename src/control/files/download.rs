@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::super::errand::{Entry, Reset};
 use super::super::{Control, Refusal};
-use super::asked::Op;
+use super::asked::{Answer, Op};
 use super::given::GivenPath;
 use super::held::{EndsApart, Held};
 use super::refusal::FileRefusal;
@@ -186,14 +186,16 @@ impl Control {
     ) -> Result<Vec<u8>, Refusal> {
         let path = text_of(path)?;
         let trip = self.file_trip(id, Op::ReadBytes { path: path.clone() });
-        let fetched = self.fetch(&trip, &path, reset).await?;
-        fetched.map_err(|error| match error {
-            // Of what the sandbox refuses, its own words are all that is known.
-            FileError::Io(error) => {
-                FileRefusal::Unreadable(format!("{path} cannot be read: {error}")).into()
-            }
-            error => unread(&error, &path),
-        })
+        let fetched = self.done_inside(&trip, reset).await?;
+        fetched
+            .map(Answer::into_bytes)
+            .map_err(|error| match error {
+                // Of what the sandbox refuses, its own words are all that is known.
+                FileError::Io(error) => {
+                    FileRefusal::Unreadable(format!("{path} cannot be read: {error}")).into()
+                }
+                error => unread(&error, &path),
+            })
     }
 }
 

@@ -25,7 +25,7 @@ pub(in crate::control) const SCAN_BYTES_MAX: u64 = 1 << 30;
 /// Entries that a search looks at.
 const SEARCHED_MAX: usize = 2_000_000;
 /// Files that a search finds.
-const PATHS_MAX: usize = 100_000;
+pub(super) const PATHS_MAX: usize = 100_000;
 /// Bytes of what a search finds.
 const FOUND_BYTES_MAX: usize = 8 << 20;
 /// Lines that a search finds.
@@ -38,6 +38,15 @@ const SEARCH_BYTES_MAX: u64 = 16 << 30;
 const REACH: Reach = Reach {
     depth: DEPTH_MAX,
     entries: SEARCHED_MAX,
+};
+
+/// What a search for lines may take.
+pub(super) const GREP_BOUNDS: GrepBounds = GrepBounds {
+    reach: REACH,
+    hits: HITS_MAX,
+    bytes: FOUND_BYTES_MAX,
+    line_bytes: LINE_BYTES_MAX,
+    read_bytes: SEARCH_BYTES_MAX,
 };
 
 /// What operations on files go by.
@@ -313,7 +322,7 @@ pub(super) fn found_files(op: &Op, paths: Vec<Vec<u8>>) -> Answer {
     Answer::Entries(entries)
 }
 
-fn start_error(error: SearchError) -> FileError {
+pub(super) fn start_error(error: SearchError) -> FileError {
     match error {
         SearchError::Start(error) => error,
         SearchError::Expression(_) | SearchError::Cancelled => {
@@ -353,21 +362,14 @@ fn grepped(dir: &Dir, op: &Op, at: &RelPath, patience: &Patience) -> Result<Answ
         filter: filter.as_ref(),
         hidden: *hidden,
     };
-    let bounds = GrepBounds {
-        reach: REACH,
-        hits: HITS_MAX,
-        bytes: FOUND_BYTES_MAX,
-        line_bytes: LINE_BYTES_MAX,
-        read_bytes: SEARCH_BYTES_MAX,
-    };
-    match grep(Start { dir, path: at }, query, &bounds, patience) {
+    match grep(Start { dir, path: at }, query, &GREP_BOUNDS, patience) {
         Ok(found) => Ok(found_lines(op, found)),
         Err(error) => Err(start_error(error)),
     }
 }
 
 /// Shows lines that were found below the root of a search.
-fn found_lines(op: &Op, found: Grepped) -> Answer {
+pub(super) fn found_lines(op: &Op, found: Grepped) -> Answer {
     let root = op.spelled_root().as_bytes();
     let matches = found.hits.into_iter().map(|hit| GrepMatch {
         path: String::from_utf8_lossy(&spell(root, &hit.path)).into_owned(),

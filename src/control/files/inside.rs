@@ -1,4 +1,4 @@
-//! Carries out operations on files by small commands in the sandbox.
+//! Carries out operations on files in the sandbox: by its agent, or by small commands.
 
 use std::io;
 
@@ -21,6 +21,10 @@ use crate::workspace::{Change, Family, FileError, Kind, is_absolute, lines_of, r
 
 /// Bytes that a listing or a search may print.
 const LISTING_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of input for one script, which becomes a third longer as text.
+const INPUT_BYTES_MAX: usize = 720 << 10;
+/// How often an edit begins anew because the sandbox changed the file meanwhile.
+const EDITS_MAX: usize = 8;
 /// Bytes beside the content that a script may print.
 const SPARE_BYTES: u64 = 64 << 10;
 
@@ -47,8 +51,20 @@ impl Control {
         reset: Option<(u64, Notice)>,
     ) -> Result<Done, Refusal> {
         let mut told = self.told(&trip.id, trip.news(reset));
-        let done = self.within(trip, &mut told).await?;
+        let done = self.done_inside(trip, &mut told).await?;
         Ok((done, told))
+    }
+
+    /// Carries out an operation in the sandbox: by its agent, or else by commands.
+    pub(super) async fn done_inside(
+        &self,
+        trip: &Trip,
+        told: &mut Option<Reset>,
+    ) -> Result<Result<Answer, FileError>, Refusal> {
+        match Box::pin(self.by_clerk(trip, told)).await? {
+            Some(done) => Ok(done),
+            None => self.within(trip, told).await,
+        }
     }
 
     async fn within(
@@ -62,7 +78,7 @@ impl Control {
                 let bytes = self.fetch(trip, path, told).await?;
                 let family = Family::of(path.as_bytes());
                 let slice =
-                    bytes.and_then(|bytes| lines_of(&bytes, *window, family, site.bounds()));
+                    bytes.and_then(|(bytes, _)| lines_of(&bytes, *window, family, site.bounds()));
                 slice.map(|slice| {
                     Answer::Read(ReadResponse {
                         content: words::lines(slice, *window),
@@ -72,10 +88,10 @@ impl Control {
             }
             Op::ReadBytes { path } => {
                 let bytes = self.fetch(trip, path, told).await?;
-                bytes.map(|bytes| bytes_answer(&bytes))
+                bytes.map(|(bytes, _)| bytes_answer(&bytes))
             }
             Op::Write { path, bytes } => {
-                let put = self.put(trip, path, bytes, told).await?;
+                let put = self.put(trip, path, (bytes, ""), told).await?;
                 put.map(|()| written(site.absolute(path)))
             }
             Op::Edit {
@@ -131,11 +147,12 @@ impl Control {
         }
         let is_listing = matches!(&*trip.op, Op::Ls { .. });
         let (text, output_max) = if is_listing {
-            (scripts::LS, LISTING_BYTES_MAX)
+            (scripts::LS, LISTING_BYTES_MAX.saturating_add(SPARE_BYTES))
         } else {
             (scripts::EXISTS, SPARE_BYTES)
         };
-        let script = Script::new(text, vec![argument(path)], output_max);
+        let arguments = vec![argument(path), LISTING_BYTES_MAX.to_string()];
+        let script = Script::new(text, arguments, output_max);
         let printed = self.script(trip, script, told).await?;
         Ok(printed.map(|printed| {
             if is_listing {
@@ -147,19 +164,19 @@ impl Control {
         }))
     }
 
-    /// Fetches a whole file.
-    pub(super) async fn fetch(
+    /// Fetches a whole file, and what tells its content from others.
+    async fn fetch(
         &self,
         trip: &Trip,
         path: &str,
         told: &mut Option<Reset>,
-    ) -> Result<Result<Vec<u8>, FileError>, Refusal> {
+    ) -> Result<Result<(Vec<u8>, String), FileError>, Refusal> {
         let limit = trip.site.bytes_max;
         let arguments = vec![argument(path), limit.to_string()];
         let script = Script::new(scripts::READ, arguments, limit.saturating_add(SPARE_BYTES));
         let printed = self.script(trip, script, told).await?;
         Ok(printed.and_then(|printed| match printed.code {
-            0 => Ok(printed.stdout),
+            0 => Ok((printed.stdout, text(printed.stderr).trim().to_owned())),
             scripts::TOO_LARGE => Err(FileError::TooLarge {
                 bytes: text(printed.stdout).trim().parse().unwrap_or(u64::MAX),
                 limit,
@@ -168,12 +185,12 @@ impl Control {
         }))
     }
 
-    /// Replaces a whole file.
-    pub(super) async fn put(
+    /// Replaces a whole file; only in place of some content where that is told.
+    async fn put(
         &self,
         trip: &Trip,
         path: &str,
-        bytes: &[u8],
+        (bytes, instead): (&[u8], &str),
         told: &mut Option<Reset>,
     ) -> Result<Result<(), FileError>, Refusal> {
         let whole = argument(path);
@@ -181,20 +198,26 @@ impl Control {
             Some(("", _)) | None => "/",
             Some((parent, _)) => parent,
         };
-        let (input, form) = match std::str::from_utf8(bytes) {
-            Ok(text) => (text.to_owned(), "raw"),
-            Err(_) => (STANDARD.encode(bytes), "b64"),
-        };
         let sibling = format!(".sandboxd-{}.tmp", Nonce::random());
-        let arguments = vec![whole.clone(), parent.to_owned(), sibling, form.to_owned()];
-        let mut script = Script::new(scripts::WRITE, arguments, SPARE_BYTES);
-        script.input = Some(input);
-        let printed = self.script(trip, script, told).await?;
-        Ok(printed.and_then(|printed| match printed.code {
-            0 => Ok(()),
-            scripts::NO_PARENT => Err(FileError::NotDirectory),
-            _ => Err(printed.error()),
-        }))
+        let mut rest = bytes;
+        loop {
+            let (piece, after) = rest.split_at(rest.len().min(INPUT_BYTES_MAX));
+            let turn = if after.is_empty() { "last" } else { "more" };
+            let arguments = [&whole, parent, &sibling, turn, instead].map(str::to_owned);
+            let mut script = Script::new(scripts::WRITE, arguments.to_vec(), SPARE_BYTES);
+            script.input = Some(STANDARD.encode(piece));
+            let put = self.script(trip, script, told).await?;
+            let put = put.and_then(|printed| match printed.code {
+                0 => Ok(()),
+                scripts::NO_PARENT => Err(FileError::NotDirectory),
+                scripts::CHANGED => Err(FileError::Changed),
+                _ => Err(printed.error()),
+            });
+            if put.is_err() || after.is_empty() {
+                return Ok(put);
+            }
+            rest = after;
+        }
     }
 
     async fn edit_inside(
@@ -206,14 +229,24 @@ impl Control {
     ) -> Result<Result<Answer, FileError>, Refusal> {
         let limit = trip.site.bytes_max;
         let family = Family::of(path.as_bytes());
-        let bytes = self.fetch(trip, path, told).await?;
-        let changed = bytes.and_then(|bytes| replaced(&bytes, change, family, limit));
-        let (bytes, n_replaced) = match changed {
-            Ok(changed) => changed,
-            Err(error) => return Ok(Err(error)),
-        };
-        let put = self.put(trip, path, &bytes, told).await?;
-        Ok(put.map(|()| edited_answer(trip.site.absolute(path), n_replaced)))
+        for _ in 0..EDITS_MAX {
+            let bytes = self.fetch(trip, path, told).await?;
+            let changed = bytes.and_then(|(bytes, tag)| {
+                replaced(&bytes, change, family, limit).map(|(bytes, n)| (bytes, n, tag))
+            });
+            let (bytes, n_replaced, tag) = match changed {
+                Ok(changed) => changed,
+                Err(error) => return Ok(Err(error)),
+            };
+            match self.put(trip, path, (&bytes, &tag), told).await? {
+                Err(FileError::Changed) => {}
+                put => {
+                    let absolute = trip.site.absolute(path);
+                    return Ok(put.map(|()| edited_answer(absolute, n_replaced)));
+                }
+            }
+        }
+        Ok(Err(FileError::Busy))
     }
 
     /// Finds the regular files below the root of a search; nothing where that is a file.
@@ -223,7 +256,9 @@ impl Control {
         told: &mut Option<Reset>,
     ) -> Result<Result<Option<Vec<Vec<u8>>>, FileError>, Refusal> {
         let root = argument(trip.op.root().unwrap_or("."));
-        let script = Script::new(scripts::FIND, vec![root], LISTING_BYTES_MAX);
+        let arguments = vec![root, LISTING_BYTES_MAX.to_string()];
+        let output_max = LISTING_BYTES_MAX.saturating_add(SPARE_BYTES);
+        let script = Script::new(scripts::FIND, arguments, output_max);
         let printed = self.script(trip, script, told).await?;
         Ok(printed.and_then(|printed| match printed.code {
             0 => Ok(Some(found(&printed.stdout))),
@@ -252,27 +287,44 @@ impl Control {
             let is_shown = hidden == Hidden::Searched || is_file || !is_hidden(path);
             is_shown && filter.as_ref().is_none_or(|filter| filter.fits(path))
         });
-        let mut input = String::new();
+        let mut inputs = vec![Vec::new()];
         for path in wanted {
-            // A name that is no text cannot be handed to the sandbox.
-            if let Ok(path) = String::from_utf8(path) {
-                input.push_str("./");
-                input.push_str(&path);
-                input.push('\0');
+            let path = [b"./", path.as_slice(), b"\0"].concat();
+            match inputs.last_mut() {
+                Some(input) if input.len() + path.len() <= INPUT_BYTES_MAX => input.extend(path),
+                Some(_) | None => inputs.push(path),
             }
         }
-        let arguments = vec![directory, extended(pattern)];
-        let mut script = Script::new(scripts::GREP, arguments, LISTING_BYTES_MAX);
-        script.input = Some(input);
-        let printed = self.script(trip, script, told).await?;
-        Ok(printed.and_then(|printed| match printed.code {
-            0 => Ok(hits(&trip.op, &printed.stdout, is_file)),
-            scripts::BAD_EXPRESSION => {
-                let why = text(printed.stderr);
-                Ok(Answer::Grep(words::not_searched(why.trim())))
+        let output_max = LISTING_BYTES_MAX.saturating_add(SPARE_BYTES);
+        let mut found = GrepResponse::default();
+        for input in inputs {
+            let most = LISTING_BYTES_MAX.to_string();
+            let arguments = vec![directory.clone(), extended(pattern), most];
+            let mut script = Script::new(scripts::GREP, arguments, output_max);
+            script.input = Some(STANDARD.encode(input));
+            let printed = match self.script(trip, script, told).await? {
+                Ok(printed) => printed,
+                Err(error) => return Ok(Err(error)),
+            };
+            match printed.code {
+                0 => {
+                    let length = u64::try_from(printed.stdout.len()).unwrap_or(u64::MAX);
+                    found.truncated |= LISTING_BYTES_MAX <= length;
+                    found
+                        .matches
+                        .extend(hits(&trip.op, &printed.stdout, is_file));
+                }
+                scripts::BAD_EXPRESSION => {
+                    let why = text(printed.stderr);
+                    return Ok(Ok(Answer::Grep(words::not_searched(why.trim()))));
+                }
+                _ => return Ok(Err(printed.error())),
             }
-            _ => Err(printed.error()),
-        }))
+        }
+        found
+            .matches
+            .sort_by(|a, b| (&a.path, a.line_number).cmp(&(&b.path, b.line_number)));
+        Ok(Ok(Answer::Grep(found)))
     }
 
     /// Runs a script in the sandbox.
@@ -354,8 +406,10 @@ impl Printed {
 fn printed(ran: Ran, trip: &Trip) -> Result<Result<Printed, FileError>, Refusal> {
     let code = match ran.ending {
         Ending::Exited(code) => code,
-        // Of a listing, what was printed until then is shown.
-        Ending::OutputLimit => 0,
+        Ending::OutputLimit => {
+            let why = "it printed more than it was asked to".to_owned();
+            return Ok(Err(FileError::Io(io::Error::other(why))));
+        }
         Ending::TimedOut => return Err(trip.late()),
         Ending::CallerGone => return Err(Refusal::ShuttingDown),
         Ending::OutOfMemory(code)
@@ -469,7 +523,7 @@ fn entry_of(entry: &[u8]) -> Option<Seen> {
 }
 
 /// Reads what the script that searches files printed.
-fn hits(op: &Op, stdout: &[u8], is_file: bool) -> Answer {
+fn hits(op: &Op, stdout: &[u8], is_file: bool) -> Vec<GrepMatch> {
     let root = op.spelled_root().as_bytes();
     let mut parts = stdout.split(|byte| *byte == 0);
     let mut matches = Vec::new();
@@ -490,11 +544,7 @@ fn hits(op: &Op, stdout: &[u8], is_file: bool) -> Answer {
             }
         }
     }
-    matches.sort_by(|a, b| (&a.path, a.line_number).cmp(&(&b.path, b.line_number)));
-    Answer::Grep(GrepResponse {
-        matches,
-        ..GrepResponse::default()
-    })
+    matches
 }
 
 #[cfg(test)]

@@ -256,7 +256,7 @@ impl Upload {
                 (Some(placed.meta.etag()), Some(placed.arrival))
             }
             Sink::Memory(bytes, _) => {
-                self.hand_over(&bytes, &mut reset).await?;
+                self.hand_over(bytes, &mut reset).await?;
                 (None, None)
             }
             Sink::Nowhere => return Err(Refusal::ShuttingDown),
@@ -273,17 +273,17 @@ impl Upload {
     }
 
     /// Has the sandbox write what was gathered.
-    async fn hand_over(&self, bytes: &[u8], reset: &mut Option<Reset>) -> Result<(), Refusal> {
+    async fn hand_over(&self, bytes: Vec<u8>, reset: &mut Option<Reset>) -> Result<(), Refusal> {
         let path = text_of(&self.put.path)?;
         let op = Op::Write {
             path: path.clone(),
-            bytes: Vec::new(),
+            bytes,
         };
         let trip = self.control.file_trip(&self.id, op);
-        let wait = self.control.put(&trip, &path, bytes, reset);
+        let wait = self.control.done_inside(&trip, reset);
         let put = timeout_at(trip.deadline, Box::pin(wait)).await;
         let put = put.map_err(|_| trip.late())??;
-        put.map_err(|error| match error {
+        put.map(drop).map_err(|error| match error {
             FileError::Io(error) => {
                 FileRefusal::Unwritable(format!("{path} cannot be written: {error}")).into()
             }

@@ -15,7 +15,7 @@ use super::pattern::Pattern;
 use super::skipped::{Skipped, Why};
 use super::start::{SearchError, Start};
 use super::walk::Walk;
-use crate::workspace::{FileError, Kind, Opened};
+use crate::workspace::{FileError, Kind};
 
 /// Whether what is hidden, whose name begins with a dot, is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,15 +86,7 @@ pub fn grep(
     bounds: &GrepBounds,
     patience: &Patience,
 ) -> Result<Grepped, SearchError> {
-    let search = Search {
-        query,
-        bounds,
-        patience,
-        searcher: searcher(query.expression),
-        hits: Vec::new(),
-        bytes: 0,
-        room: bounds.read_bytes,
-    };
+    let search = Search::begin(query, bounds, patience);
     match start.dir.open_dir(start.path) {
         Ok(dir) => search.directory(&dir),
         Err(FileError::NotDirectory) => search.single(start),
@@ -110,7 +102,9 @@ fn searcher(expression: &Expression) -> Searcher {
         .build()
 }
 
-struct Search<'a> {
+/// A search for lines in one file after another, whoever opens and reads them.
+#[derive(Debug)]
+pub struct Search<'a> {
     query: Query<'a>,
     bounds: &'a GrepBounds,
     patience: &'a Patience,
@@ -121,14 +115,37 @@ struct Search<'a> {
 }
 
 /// How the search of one file ended.
-enum Ending {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// At its end, or where it turned out to be no text.
     Whole,
+    /// Before, for this reason.
     Left(Why),
+    /// With a bound of the whole search.
     Cut(Cut),
+    /// The caller has gone.
     Cancelled,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// Begins a search that has found nothing yet.
+    pub fn begin(query: Query<'a>, bounds: &'a GrepBounds, patience: &'a Patience) -> Self {
+        Self {
+            query,
+            bounds,
+            patience,
+            searcher: searcher(query.expression),
+            hits: Vec::new(),
+            bytes: 0,
+            room: bounds.read_bytes,
+        }
+    }
+
+    /// Returns the hits.
+    pub fn into_hits(self) -> Vec<Hit> {
+        self.hits
+    }
+
     fn directory(mut self, dir: &crate::workspace::Dir) -> Result<Grepped, SearchError> {
         let mut walk = Walk::begin(dir, self.bounds.reach).map_err(SearchError::Start)?;
         loop {
@@ -148,7 +165,7 @@ impl Search<'_> {
                 continue;
             }
             let ending = match walk.open() {
-                Ok(opened) => self.file(opened, walk.path()),
+                Ok(opened) => self.file(opened.file, walk.path()),
                 Err(why) => Ending::Left(why),
             };
             match ending {
@@ -175,7 +192,7 @@ impl Search<'_> {
             .map_err(SearchError::Start)?;
         let mut grepped = Grepped::default();
         if self.is_wanted(start.path.name().unwrap_or_default()) {
-            match self.file(opened, b"") {
+            match self.file(opened.file, b"") {
                 Ending::Whole => {}
                 Ending::Left(why) => grepped.skipped.note(b"", why),
                 Ending::Cut(cut) => grepped.cut = Some(cut),
@@ -190,11 +207,12 @@ impl Search<'_> {
         self.query.filter.is_none_or(|filter| filter.fits(path))
     }
 
-    fn file(&mut self, opened: Opened, path: &[u8]) -> Ending {
+    /// Searches a file, under this path.
+    pub fn file(&mut self, file: impl Read, path: &[u8]) -> Ending {
         let stop = Cell::new(None);
         let room = Cell::new(self.room);
         let metered = Metered {
-            file: opened.file,
+            file,
             room: &room,
             patience: self.patience,
             stop: &stop,
@@ -244,14 +262,14 @@ enum Halt {
 }
 
 /// A file whose reading ends with the patience, or when enough was read.
-struct Metered<'a> {
-    file: std::fs::File,
+struct Metered<'a, R> {
+    file: R,
     room: &'a Cell<u64>,
     patience: &'a Patience,
     stop: &'a Cell<Option<Halt>>,
 }
 
-impl Read for Metered<'_> {
+impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let halt = match self.patience.check() {
             Err(stop) => Some(Halt::Stopped(stop)),

@@ -21,7 +21,7 @@ pub(super) mod walk;
 
 pub use expression::{EXPRESSION_BYTES_MAX, Expression};
 pub use glob::{GlobBounds, Globbed, glob};
-pub use grep::{GrepBounds, Grepped, Hidden, Hit, Query, grep};
+pub use grep::{Ending, GrepBounds, Grepped, Hidden, Hit, Query, Search, grep};
 pub use patience::{Cut, DEPTH_MAX, Patience, Reach, Stop};
 pub use pattern::{ALTERNATIVES_MAX, BRACE_DEPTH_MAX, PATTERN_BYTES_MAX, Pattern, PatternError};
 pub use skipped::{Left, SKIPPED_MAX, SKIPPED_PATH_BYTES_MAX, Skipped, Why};

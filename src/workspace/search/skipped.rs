@@ -89,7 +89,7 @@ impl From<FileError> for Why {
 
 impl Skipped {
     /// Notes a path that is left out.
-    pub(in crate::workspace) fn note(&mut self, path: &[u8], why: Why) {
+    pub fn note(&mut self, path: &[u8], why: Why) {
         if self.listed.len() < SKIPPED_MAX {
             let path = path.get(..SKIPPED_PATH_BYTES_MAX).unwrap_or(path).to_vec();
             self.listed.push(Left { path, why });

@@ -145,6 +145,7 @@ impl Caller {
             version: 0,
             life: String::new(),
             uid: 0,
+            files: 0,
         };
         let mut caller = Self {
             hello,
