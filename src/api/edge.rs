@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{CONTENT_ENCODING, HOST, HeaderName, HeaderValue, LOCATION};
+use axum::http::header::{CONNECTION, CONTENT_ENCODING, HOST, HeaderName, HeaderValue, LOCATION};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
 use axum::response::IntoResponse as _;
 use futures_util::FutureExt as _;
@@ -15,6 +15,7 @@ use tower::Service as _;
 use tracing::{Instrument as _, Span, debug, debug_span, error, field, info, info_span, warn};
 
 use crate::api::error::Failure;
+use crate::api::leftover::{Behind, Leftover};
 use crate::api::metrics::{Place, Traffic};
 use crate::api::room::BodyRoom;
 use crate::api::routes::{self, Noise, Route, Target};
@@ -55,10 +56,15 @@ impl Edge {
         };
         let span = span(&request, &target, &request_id);
         let place = Place::of(&target);
+        let (request, leftover) = Leftover::of(request);
         let mut reply = self
             .lead(request, target, &request_id)
             .instrument(span.clone())
             .await;
+        let behind = match leftover {
+            Some(leftover) => leftover.read().await,
+            None => Behind::Clear,
+        };
         let failure = reply.extensions_mut().remove::<Failure>();
         self.traffic.count(place, reply.status(), started);
         span.in_scope(|| log(noise, reply.status(), failure.as_ref(), started));
@@ -67,6 +73,10 @@ impl Edge {
         }
         let id = HeaderValue::try_from(request_id.as_str()).expect("a request id is visible");
         reply.headers_mut().insert(REQUEST_ID_HEADER, id);
+        if behind == Behind::Blocked {
+            let close = HeaderValue::from_static("close");
+            reply.headers_mut().insert(CONNECTION, close);
+        }
         reply
     }
 

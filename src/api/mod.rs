@@ -17,6 +17,7 @@ mod files;
 mod handover;
 mod holds;
 mod json;
+mod leftover;
 mod log;
 mod metrics;
 mod native;

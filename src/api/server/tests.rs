@@ -258,6 +258,36 @@ async fn a_panic_is_a_500_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
+async fn a_refusal_before_the_body_has_come_leaves_the_connection_to_the_next_request() {
+    let served = testing::served(TABLE, settings()).await;
+    let head = |rest: &str| format!("POST /sessions HTTP/1.1\r\nhost: x\r\n{rest}\r\n\r\n");
+    for (rest, body) in [
+        ("content-length: 12", r#"{"alias":""}"#),
+        ("transfer-encoding: chunked", "2\r\n{}\r\n0\r\n\r\n"),
+    ] {
+        let mut stream = served.send(&head(rest)).await;
+        sleep(SHORT).await;
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let reply = some(&mut stream).await;
+        assert!(reply.starts_with("HTTP/1.1 401 "), "{rest}: {reply}");
+        stream.write_all(get("/healthz").as_bytes()).await.unwrap();
+        let reply = some(&mut stream).await;
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{rest}: {reply}");
+    }
+    // More than is worth reading ends the connection, and says so.
+    let stream = served.send(&head("content-length: 10000000")).await;
+    let reply = rest(stream).await;
+    assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
+    assert!(reply.contains("connection: close"), "{reply}");
+    // Who asks whether to send his body is not waited for.
+    let asks = head("content-length: 12\r\nexpect: 100-continue");
+    let mut stream = served.send(&asks).await;
+    let began = Instant::now();
+    assert!(some(&mut stream).await.starts_with("HTTP/1.1 401 "));
+    assert!(began.elapsed() < SHORT * 4);
+}
+
+#[tokio::test]
 async fn a_request_of_http_1_1_has_exactly_one_host() {
     let served = served(settings()).await;
     for (head, status) in [
