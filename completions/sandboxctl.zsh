@@ -72,6 +72,21 @@ json\:"As the API has it"))' \
 ':id -- The session:_default' \
 && ret=0
 ;;
+(explain)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+&& ret=0
+;;
 (open)
 _arguments "${_arguments_options[@]}" : \
 '--id=[The session'\''s id; the service makes one if none is given]:ID:_default' \
@@ -275,6 +290,36 @@ json\:"As the API has it"))' \
 '*::ids -- The sessions:_default' \
 && ret=0
 ;;
+(hibernate)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::ids -- The sessions:_default' \
+&& ret=0
+;;
+(wake)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::ids -- The sessions:_default' \
+&& ret=0
+;;
 (purge)
 _arguments "${_arguments_options[@]}" : \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
@@ -348,6 +393,7 @@ _sandboxctl_commands() {
     local commands; commands=(
 'ls:List open sessions' \
 'get:Describe a session' \
+'explain:Explain a session\: what it should be, what it is, what comes next, and why' \
 'open:Open a session, and print its id' \
 'exec:Run a command in a session, and end as it ends' \
 'run:Run a program in a session and end as it ends, or in the background' \
@@ -358,6 +404,8 @@ _sandboxctl_commands() {
 'stop:Stop a run\: TERM, and KILL two seconds later' \
 'events:Show what was done in a session' \
 'rm:Close sessions; their files stay unless --purge is given' \
+'hibernate:Put sessions to sleep that nothing uses; their next use wakes them' \
+'wake:Wake sessions, and wait until their sandboxes run' \
 'purge:Remove everything that an id ever had\: files, container, record and log' \
 'health:Tell how the service is' \
 'doctor:Check the service'\''s invariants, and say what to do where one is broken' \
@@ -380,6 +428,11 @@ _sandboxctl__subcmd__exec_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl exec commands' commands "$@"
 }
+(( $+functions[_sandboxctl__subcmd__explain_commands] )) ||
+_sandboxctl__subcmd__explain_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl explain commands' commands "$@"
+}
 (( $+functions[_sandboxctl__subcmd__get_commands] )) ||
 _sandboxctl__subcmd__get_commands() {
     local commands; commands=()
@@ -389,6 +442,11 @@ _sandboxctl__subcmd__get_commands() {
 _sandboxctl__subcmd__health_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl health commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__hibernate_commands] )) ||
+_sandboxctl__subcmd__hibernate_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl hibernate commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__kill_commands] )) ||
 _sandboxctl__subcmd__kill_commands() {
@@ -444,6 +502,11 @@ _sandboxctl__subcmd__shell_commands() {
 _sandboxctl__subcmd__stop_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl stop commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__wake_commands] )) ||
+_sandboxctl__subcmd__wake_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl wake commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_sandboxctl" ]; then

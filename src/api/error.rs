@@ -288,6 +288,8 @@ fn refusal_row(refusal: &Refusal) -> Row {
             (StatusCode::CONFLICT, "files_in_other_runtime", Never)
         }
         Refusal::StillOpen(_) => (StatusCode::CONFLICT, "session_open", Never),
+        Refusal::InUse { .. } => (StatusCode::CONFLICT, "session_in_use", After(1)),
+        Refusal::SleepLosesFiles(_) => (StatusCode::CONFLICT, "sleep_loses_files", Never),
         Refusal::OpenCeiling { .. } => (StatusCode::TOO_MANY_REQUESTS, "open_ceiling", After(10)),
         Refusal::TenantCeiling { .. } => {
             (StatusCode::TOO_MANY_REQUESTS, "tenant_ceiling", After(10))
@@ -451,6 +453,14 @@ mod tests {
                 },
             ),
             (409, Refusal::StillOpen(id())),
+            (
+                409,
+                Refusal::InUse {
+                    id: id(),
+                    by: text(),
+                },
+            ),
+            (409, Refusal::SleepLosesFiles(id())),
             (429, Refusal::OpenCeiling { limit: 1, used: 1 }),
             (
                 429,

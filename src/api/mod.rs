@@ -15,6 +15,7 @@ mod files;
 mod handover;
 mod holds;
 mod json;
+mod lifecycle;
 mod log;
 mod metrics;
 mod native;

@@ -6,7 +6,8 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    files, holds, log, metrics, native, runs, service, sessions, socket, tickets, ttys, workspaces,
+    files, holds, lifecycle, log, metrics, native, runs, service, sessions, socket, tickets, ttys,
+    workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -96,6 +97,28 @@ pub(super) static TABLE: &[Route] = &[
     )
     .for_session()
     .query(sessions::DESCRIBE_QUERY)
+    .answers("SessionInfo"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/explain",
+        "Explains a session: what it should be, what it is, what comes next, and why",
+        |verb| on(verb, lifecycle::explain),
+    )
+    .for_session()
+    .answers("SessionExplanation"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/hibernate",
+        "Puts a session to sleep that nothing uses, and waits until its sandbox has stopped",
+        |verb| on(verb, lifecycle::hibernate),
+    )
+    .answers("SessionInfo"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/wake",
+        "Wakes a session, and waits until its sandbox runs",
+        |verb| on(verb, lifecycle::wake),
+    )
     .answers("SessionInfo"),
     Route::new(
         Verb::Delete,

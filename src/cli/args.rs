@@ -180,6 +180,8 @@ pub enum Verb {
     Ls(Ls),
     /// Describe a session
     Get(Get),
+    /// Explain a session: what it should be, what it is, what comes next, and why
+    Explain(OneSession),
     /// Open a session, and print its id
     Open(Open),
     /// Run a command in a session, and end as it ends
@@ -203,6 +205,10 @@ pub enum Verb {
     Events(Events),
     /// Close sessions; their files stay unless --purge is given
     Rm(Rm),
+    /// Put sessions to sleep that nothing uses; their next use wakes them
+    Hibernate(Sessions),
+    /// Wake sessions, and wait until their sandboxes run
+    Wake(Sessions),
     /// Remove everything that an id ever had: files, container, record and log
     #[command(after_long_help = PURGE_AFTER_HELP)]
     Purge(PurgeIds),
@@ -278,6 +284,22 @@ impl Get {
     pub fn usage(&self) -> Usage {
         usage(self.usage)
     }
+}
+
+/// The arguments of what is about one session.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OneSession {
+    /// The session
+    #[arg(value_name = "ID", value_parser = SessionId::parse)]
+    pub id: SessionId,
+}
+
+/// The arguments of what is done to several sessions.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Sessions {
+    /// The sessions
+    #[arg(required = true, value_name = "ID", value_parser = SessionId::parse, num_args = 1..=IDS_MAX)]
+    pub ids: Vec<SessionId>,
 }
 
 /// The arguments of `open`.

@@ -183,6 +183,10 @@ fn refusal_hint(status: u16, body: &ErrorBody, verb: &Verb, token: TokenGiven) -
             "sandboxctl runs ID shows the runs of a session".to_owned()
         }
         (Exit::NOT_FOUND, _) => "sandboxctl ls shows the sessions that are open".to_owned(),
+        (Exit::CONFLICT, Verb::Hibernate(_)) if body.code == "session_in_use" => {
+            "sandboxctl runs ID shows its runs in the background, sandboxctl stop ends one"
+                .to_owned()
+        }
         (Exit::CONFLICT, Verb::Open(_)) => "--reuse attaches to a session that is open".to_owned(),
         (Exit::CONFLICT, Verb::Purge(_)) => "--close closes a session that is open".to_owned(),
         (Exit::CEILING, _) => match &body.ceiling {

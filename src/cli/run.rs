@@ -4,7 +4,9 @@ use super::args::{self, Args, Global, Verb};
 use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
-use super::{doctor, events, exec, health, holds, log, removal, runs, sessions, shell, token};
+use super::{
+    doctor, events, exec, explain, health, holds, log, removal, rest, runs, sessions, shell, token,
+};
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
 
@@ -43,6 +45,7 @@ pub async fn run(
                 Verb::Run(run) if !run.detach => Exit::EXEC_FAILED,
                 Verb::Ls(_)
                 | Verb::Get(_)
+                | Verb::Explain(_)
                 | Verb::Open(_)
                 | Verb::Run(_)
                 | Verb::Runs(_)
@@ -51,6 +54,8 @@ pub async fn run(
                 | Verb::Stop(_)
                 | Verb::Events(_)
                 | Verb::Rm(_)
+                | Verb::Hibernate(_)
+                | Verb::Wake(_)
                 | Verb::Purge(_)
                 | Verb::Health
                 | Verb::Doctor
@@ -115,6 +120,7 @@ async fn act(
     match &args.verb {
         Verb::Ls(ls) => sessions::list(client, printer, ls).await,
         Verb::Get(get) => sessions::get(client, printer, get).await,
+        Verb::Explain(of) => explain::explain(client, printer, of).await,
         Verb::Open(open) => sessions::open(client, printer, open).await,
         Verb::Exec(exec) => exec::exec(client, printer, exec, args.global.timeout).await,
         Verb::Run(run) if run.detach => {
@@ -141,6 +147,8 @@ async fn act(
             }
         }
         Verb::Rm(rm) => removal::close(client, printer, rm).await,
+        Verb::Hibernate(of) => rest::hibernate(client, printer, of).await,
+        Verb::Wake(of) => rest::wake(client, printer, of).await,
         Verb::Purge(purge) => removal::purge(client, printer, purge).await,
         Verb::Health => health::health(client, printer).await,
         Verb::Doctor => doctor::doctor(client, printer).await,

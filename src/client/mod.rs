@@ -18,6 +18,7 @@ mod archive;
 mod calls;
 mod endpoint;
 mod error;
+mod lifecycle;
 mod log;
 mod remote;
 mod runs;

@@ -22,7 +22,7 @@ use crate::wire::sessions::SessionCreated;
 use crate::workspace::Workspaces;
 
 /// How long an opening waits for its sandbox, a fetch of its image included.
-const OPEN_WAIT_MAX: Duration = Duration::from_mins(10);
+pub(super) const OPEN_WAIT_MAX: Duration = Duration::from_mins(10);
 /// How long an opening waits for the end of an earlier session of its id.
 const CLOSING_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How often an opening starts over when others change the same records.

@@ -5,6 +5,7 @@ pub mod blueprint;
 pub mod fact;
 pub mod hold;
 pub mod lifecycle;
+pub mod outlook;
 pub mod phase;
 pub mod rebuild;
 pub mod record;

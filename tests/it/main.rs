@@ -30,6 +30,7 @@ mod host_disasters;
 mod kill_matrix;
 mod kill_steps;
 mod laws;
+mod lifecycle;
 mod limits;
 mod operator;
 mod ownership;

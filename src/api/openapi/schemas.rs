@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::reference;
 
 mod events;
+mod lifecycle;
 
 /// One field of a schema.
 enum Of {
@@ -545,7 +546,10 @@ const SCHEMAS: &[Schema] = &[
 
 /// Writes the schemas of all wire types, by their names.
 pub(super) fn schemas() -> Value {
-    let all = SCHEMAS.iter().chain(events::SCHEMAS);
+    let all = SCHEMAS
+        .iter()
+        .chain(events::SCHEMAS)
+        .chain(lifecycle::SCHEMAS);
     let named = all.map(|(name, always, sometimes)| {
         let properties: Map<String, Value> = always
             .iter()

@@ -1,0 +1,274 @@
+//! Explaining sessions, putting them to sleep and waking them, on the real engine.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::api::{Api, WORKSPACES, settings, wait};
+use crate::support::daemon::Daemon;
+use crate::support::docker::{IMAGE, Removed, docker, running};
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn start(changes: &[(&str, &str)]) -> (Daemon, Api) {
+    let daemon = Daemon::start(&settings(changes));
+    let api = Api::of(&daemon);
+    (daemon, api)
+}
+
+fn explain(api: &Api, id: &str) -> Value {
+    api.json(200, &format!("GET /sessions/{id}/explain"), None)
+}
+
+/// Returns the values of these fields.
+fn picked<'v>(from: &'v Value, pointers: &[&str]) -> Vec<&'v Value> {
+    let found = pointers.iter().map(|pointer| from.pointer(pointer));
+    found.map(|value| value.unwrap_or(&Value::Null)).collect()
+}
+
+#[test]
+fn a_session_that_runs_or_gave_way_is_explained_with_what_comes_next() {
+    let changes = [
+        ("SANDBOXD_MAX_SESSIONS", "1"),
+        ("SANDBOXD_MAX_SESSIONS_PER_TENANT", "3"),
+        ("SANDBOXD_EVICT_IDLE_AFTER", "0"),
+        ("SANDBOXD_IDLE_TIMEOUT", "600"),
+    ];
+    let (_daemon, api) = start(&[&[WORKSPACES], &changes[..]].concat());
+    let opened = api.open(&json!({"session_id": "a", "tenant": "acme"}));
+    let token = opened["token"].as_str().unwrap();
+    let runs = explain(&api, "a");
+    let fields = [
+        "/aim",
+        "/phase",
+        "/reason",
+        "/attempts",
+        "/last_error",
+        "/lease_count",
+    ];
+    assert_eq!(
+        picked(&runs, &fields),
+        [
+            &json!("running"),
+            &json!("running"),
+            &Value::Null,
+            &json!(0),
+            &Value::Null,
+            &json!(0)
+        ],
+        "{runs}"
+    );
+    assert_eq!(runs["container"]["id"], api.container("a").as_str());
+    assert_eq!(
+        picked(&runs, &["/container/name", "/container/state", "/drift"]),
+        [&api.info("a")["container"], &json!("running"), &json!([])]
+    );
+    let at = |explained: &Value| explained["next"]["at"].as_f64().unwrap();
+    let last_used = api.info("a")["last_activity"].as_f64().unwrap();
+    assert_eq!(runs["next"]["step"], "close");
+    assert!((at(&runs) - last_used - 600.0).abs() < 0.01, "{runs}");
+    let ceiling = |name: &str, limit: u64, used: u64, scope: &str| json!({"name": name, "limit": limit, "used": used, "scope": scope});
+    let ceilings = json!([
+        ceiling("max_sessions", 1, 1, "service"),
+        ceiling("max_sessions_per_tenant", 3, 1, "tenant:acme"),
+    ]);
+    assert_eq!(runs["ceilings"], ceilings);
+
+    api.open_id("b");
+    api.wait_for("a", "hibernated");
+    let own = explain(&api.with_token(token), "a");
+    assert_eq!(
+        picked(
+            &own,
+            &[
+                "/aim",
+                "/phase",
+                "/reason",
+                "/container/state",
+                "/next/step"
+            ]
+        ),
+        ["parked", "hibernated", "evicted", "absent", "close"],
+        "{own}"
+    );
+    assert!(
+        (at(&own) - own["since"].as_f64().unwrap() - 600.0).abs() < 0.01,
+        "{own}"
+    );
+    assert_eq!(
+        picked(&own, &["/container/name", "/container/id"]),
+        [&Value::Null, &Value::Null],
+        "its own token does not tell where it runs"
+    );
+    api.close("a", "");
+    let gone = api.json(404, "GET /sessions/a/explain", None);
+    assert_eq!(gone["code"], "no_session");
+}
+
+#[test]
+fn a_session_that_is_used_says_by_how_many_and_that_nobody_knows_until_when() {
+    let (daemon, api) = start(&[WORKSPACES]);
+    api.open_id("a");
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| api.exec("a", "touch begun; sleep 2"));
+        let begun = daemon.dir().join("ws/a/workspace/begun");
+        wait("the command runs", SOON, || begun.exists().then_some(()));
+        let used = explain(&api, "a");
+        assert_eq!(
+            picked(&used, &["/lease_count", "/next/step", "/next/at"]),
+            [&json!(1), &json!("close"), &Value::Null],
+            "{used}"
+        );
+        command.join().unwrap();
+    });
+}
+
+#[test]
+fn a_start_that_keeps_failing_is_explained_with_its_cause_and_the_next_attempt() {
+    let image = format!("sandboxd-test/explained-{}:1", std::process::id());
+    docker(&["tag", IMAGE, &image]);
+    let tag = Removed::image(&image);
+    let runtimes = format!("bb={image}");
+    let (_daemon, api) = start(&[WORKSPACES, ("SANDBOXD_RUNTIMES", &runtimes)]);
+    api.open_id("a");
+    docker(&["rm", "--force", &api.container("a")]);
+    api.wait_for("a", "hibernated");
+    let asleep = explain(&api, "a");
+    assert_eq!(
+        picked(&asleep, &["/reason", "/container/state"]),
+        ["container_lost", "absent"]
+    );
+    drop(tag);
+    let refused = api.json(
+        502,
+        "POST /sessions/a/exec",
+        Some(&json!({"command": "true"})),
+    );
+    assert_eq!(refused["code"], "start_failed", "{refused}");
+    let fails = wait("it waits for its next attempt", SOON, || {
+        let told = explain(&api, "a");
+        told["next"]["at"].is_f64().then_some(told)
+    });
+    assert_eq!(
+        picked(
+            &fails,
+            &["/aim", "/phase", "/next/step", "/container/state"]
+        ),
+        ["running", "failed", "start", "starting"],
+        "{fails}"
+    );
+    assert!(0 < fails["attempts"].as_u64().unwrap(), "{fails}");
+    assert_eq!(fails["reason"], fails["last_error"]);
+    let why = fails["last_error"].as_str().unwrap();
+    assert!(why.contains(&image), "{why}");
+}
+
+/// Returns `op reason` of what became of a session.
+fn facts(api: &Api, id: &str) -> Vec<String> {
+    let page = api.json(
+        200,
+        &format!("GET /events?kind=lifecycle&session={id}"),
+        None,
+    );
+    let told = page["events"].as_array().unwrap().iter();
+    told.map(|one| {
+        let reason = one["reason"].as_str().unwrap_or("-");
+        format!("{} {reason}", one["op"].as_str().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn a_session_is_put_to_sleep_and_woken_on_request_and_both_are_told_once() {
+    let (daemon, api) = start(&[WORKSPACES]);
+    let token = api.open_id("a");
+    api.sh("a", "echo kept > file");
+    for _ in 0..2 {
+        let asleep = api.json(200, "POST /sessions/a/hibernate", None);
+        assert_eq!(
+            picked(&asleep, &["/session_id", "/phase", "/reason", "/alive"]),
+            [
+                &json!("a"),
+                &json!("hibernated"),
+                &json!("requested"),
+                &json!(false)
+            ]
+        );
+        assert_eq!(running(&daemon.label()), Vec::<String>::new());
+    }
+    for _ in 0..2 {
+        let awake = api.json(200, "POST /sessions/a/wake", None);
+        assert_eq!(
+            picked(&awake, &["/phase", "/alive", "/incarnation"]),
+            [&json!("running"), &json!(true), &json!(2)]
+        );
+        assert_eq!(running(&daemon.label()).len(), 1);
+    }
+    assert_eq!(
+        facts(&api, "a"),
+        ["opened -", "hibernated requested", "woken requested"]
+    );
+    let told = api.with_token(&token).exec("a", "cat file");
+    assert_eq!(
+        (&told["output"], &told["reset_reason"]),
+        (&json!("kept\n"), &json!("hibernated")),
+        "its own callers are told at their next operation"
+    );
+    for call in ["hibernate", "wake"] {
+        let own = api
+            .with_token(&token)
+            .call("POST", &format!("/sessions/a/{call}"), None);
+        assert_eq!(own.status, 401, "{}", own.text());
+        let none = api.json(404, &format!("POST /sessions/none/{call}"), None);
+        assert_eq!(none["code"], "no_session");
+    }
+}
+
+#[test]
+fn what_is_under_way_is_not_cut_off_by_a_request_to_sleep() {
+    let (daemon, api) = start(&[WORKSPACES]);
+    api.open_id("a");
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| api.exec("a", "touch begun; sleep 2; echo done"));
+        let begun = daemon.dir().join("ws/a/workspace/begun");
+        wait("the command runs", SOON, || begun.exists().then_some(()));
+        let refused = api.json(409, "POST /sessions/a/hibernate", None);
+        assert_eq!(
+            picked(&refused, &["/code", "/retryable"]),
+            [&json!("session_in_use"), &json!(true)]
+        );
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("operations under way: 1, commands and terminals running: 1"),
+            "{detail}"
+        );
+        assert_eq!(command.join().unwrap()["output"], "done\n");
+    });
+    api.json(200, "POST /sessions/a/hibernate", None);
+}
+
+#[test]
+fn a_session_with_the_only_copy_of_its_files_in_its_container_is_not_put_to_sleep() {
+    let (_daemon, api) = start(&[("SANDBOXD_PERSIST_CONTAINERS", "true")]);
+    api.open_id("a");
+    let refused = api.json(409, "POST /sessions/a/hibernate", None);
+    assert_eq!(refused["code"], "sleep_loses_files", "{refused}");
+    assert_eq!(api.info("a")["phase"], "running");
+    let awake = api.json(200, "POST /sessions/a/wake", None);
+    assert_eq!(awake["phase"], "running");
+}
+
+#[test]
+fn a_wake_on_request_is_admitted_like_any_other() {
+    let (_daemon, api) = start(&[WORKSPACES, ("SANDBOXD_MAX_SESSIONS", "1")]);
+    api.open_id("a");
+    api.json(200, "POST /sessions/a/hibernate", None);
+    api.open_id("b");
+    let refused = api.json(429, "POST /sessions/a/wake", None);
+    assert_eq!(refused["code"], "resident_ceiling", "{refused}");
+    api.json(200, "POST /sessions/b/hibernate", None);
+    assert_eq!(
+        api.json(200, "POST /sessions/a/wake", None)["phase"],
+        "running"
+    );
+}
