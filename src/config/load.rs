@@ -413,6 +413,7 @@ fn run_limits(reader: &mut Reader<'_>) -> RunLimits {
 fn lifetimes(reader: &mut Reader<'_>) -> Lifetimes {
     Lifetimes {
         idle_timeout: reader.secs("SANDBOXD_IDLE_TIMEOUT"),
+        hibernate_idle_after: reader.maybe_secs("SANDBOXD_HIBERNATE_IDLE_AFTER"),
         workspace_ttl: reader.maybe_secs("SANDBOXD_WORKSPACE_TTL"),
         container_ttl: reader.maybe_secs("SANDBOXD_CONTAINER_TTL"),
         persist: if reader.flag("SANDBOXD_PERSIST_CONTAINERS") {

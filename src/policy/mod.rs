@@ -135,6 +135,8 @@ pub enum Persist {
 pub struct Lifetimes {
     /// Idle time after which an open session is closed.
     pub idle_timeout: Duration,
+    /// Idle time after which an open session is put to sleep, with or without need.
+    pub hibernate_idle_after: Option<Duration>,
     /// Time without use after which the workspace of a closed session goes.
     pub workspace_ttl: Option<Duration>,
     /// Time after its stop at which a persisted container goes.

@@ -24,6 +24,7 @@ pub(crate) fn terms() -> Terms {
         },
         lifetimes: Lifetimes {
             idle_timeout: Duration::from_mins(30),
+            hibernate_idle_after: None,
             workspace_ttl: None,
             container_ttl: None,
             persist: Persist::No,

@@ -42,7 +42,7 @@ impl Coarse {
     fn towards(aim: Aim) -> Self {
         match aim {
             Aim::Running => Self::Start,
-            Aim::Parked(_) => Self::Stop,
+            Aim::Drowsy(_) | Aim::Parked(_) => Self::Stop,
             Aim::Over(_) | Aim::Closed(_) | Aim::Gone => Self::Close,
         }
     }
@@ -66,7 +66,14 @@ pub fn coming(
     }
     match present {
         Aim::Running | Aim::Parked(_) => {}
-        // Due, and not done yet.
+        // Due, and not done yet; a container with the only copy of the files is not
+        // stopped for it, and runs until the session is over.
+        Aim::Drowsy(_) => {
+            return Some(Coming {
+                step: Coarse::Stop,
+                at: due,
+            });
+        }
         Aim::Over(_) | Aim::Closed(_) | Aim::Gone => {
             return Some(Coming {
                 step: Coarse::Close,

@@ -9,7 +9,8 @@ use super::error::Ceiling;
 /// What is not known is `null` or `unknown`, and never a guess.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionExplanation {
-    /// What it should be now: `running`, `parked`, or `over` where it is about to be closed.
+    /// What it should be now: `running`, `parked`, `drowsy` where it is due to sleep, or `over`
+    /// where it is due to be closed.
     pub aim: String,
     /// What it is, as in its description.
     pub phase: String,

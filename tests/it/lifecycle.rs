@@ -63,10 +63,10 @@ fn a_session_that_runs_or_gave_way_is_explained_with_what_comes_next() {
         picked(&runs, &["/container/name", "/container/state", "/drift"]),
         [&api.info("a")["container"], &json!("running"), &json!([])]
     );
-    let at = |explained: &Value| explained["next"]["at"].as_f64().unwrap();
+    let at = runs["next"]["at"].as_f64().unwrap();
     let last_used = api.info("a")["last_activity"].as_f64().unwrap();
     assert_eq!(runs["next"]["step"], "close");
-    assert!((at(&runs) - last_used - 600.0).abs() < 0.01, "{runs}");
+    assert!((at - last_used - 600.0).abs() < 0.01, "{runs}");
     let ceiling = |name: &str, limit: u64, used: u64, scope: &str| json!({"name": name, "limit": limit, "used": used, "scope": scope});
     let ceilings = json!([
         ceiling("max_sessions", 1, 1, "service"),
@@ -74,6 +74,11 @@ fn a_session_that_runs_or_gave_way_is_explained_with_what_comes_next() {
     ]);
     assert_eq!(runs["ceilings"], ceilings);
 
+    assert_gives_way(&api, token);
+}
+
+/// Opens another session in the place of `a`, whose explanation says so to its own token.
+fn assert_gives_way(api: &Api, token: &str) {
     api.open_id("b");
     api.wait_for("a", "hibernated");
     let own = explain(&api.with_token(token), "a");
@@ -91,8 +96,9 @@ fn a_session_that_runs_or_gave_way_is_explained_with_what_comes_next() {
         ["parked", "hibernated", "evicted", "absent", "close"],
         "{own}"
     );
+    let at = own["next"]["at"].as_f64().unwrap();
     assert!(
-        (at(&own) - own["since"].as_f64().unwrap() - 600.0).abs() < 0.01,
+        (at - own["since"].as_f64().unwrap() - 600.0).abs() < 0.01,
         "{own}"
     );
     assert_eq!(
@@ -270,5 +276,40 @@ fn a_wake_on_request_is_admitted_like_any_other() {
     assert_eq!(
         api.json(200, "POST /sessions/a/wake", None)["phase"],
         "running"
+    );
+}
+
+#[test]
+fn an_idle_session_sleeps_on_time_although_there_is_room_and_a_busy_one_does_not() {
+    let (daemon, api) = start(&[WORKSPACES, ("SANDBOXD_HIBERNATE_IDLE_AFTER", "2")]);
+    assert_eq!(
+        api.json(200, "GET /policy", None)["hibernate_idle_after"],
+        2
+    );
+    let token = api.open_id("idle");
+    api.sh("idle", "echo kept > file");
+    api.open_id("busy");
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| api.exec("busy", "sleep 5; echo done"));
+        let awake = explain(&api, "idle");
+        assert_eq!(awake["next"]["step"], "stop", "{awake}");
+        let asleep = api.wait_for("idle", "hibernated");
+        assert_eq!(asleep["reason"], "idle", "{asleep}");
+        let slept = explain(&api, "idle")["since"].as_f64().unwrap();
+        let due = awake["next"]["at"].as_f64().unwrap();
+        assert!((0.0..1.5).contains(&(slept - due)), "{due} {slept}");
+        assert_eq!(api.info("busy")["phase"], "running");
+        assert_eq!(command.join().unwrap()["output"], "done\n");
+    });
+    api.wait_for("busy", "hibernated");
+    assert_eq!(running(&daemon.label()), Vec::<String>::new());
+    let woken = api.with_token(&token).exec("idle", "cat file");
+    assert_eq!(
+        (&woken["output"], &woken["reset_reason"]),
+        (&json!("kept\n"), &json!("hibernated"))
+    );
+    assert_eq!(
+        facts(&api, "idle"),
+        ["opened -", "hibernated idle", "woken idle"]
     );
 }

@@ -139,7 +139,7 @@ const SCHEMAS: &[Schema] = &[
             ("native_writes", Of::Flag),
             ("native_realpath", Of::Flag),
         ],
-        &[],
+        &[("hibernate_idle_after", Of::Integer)],
     ),
     ("HoldList", &[("holds", Of::Listed("HoldInfo"))], &[]),
     (

@@ -20,7 +20,7 @@ async fn explain_shows_what_is_and_what_comes_next() {
     let ran = ran(&server, &["explain", "a"]).await;
     check(
         &ran,
-        &expect![[r#"
+        &expect![[r"
         Should be:        running
         Is:               failed
         Since:            2023-11-14T22:13:20.000Z
@@ -36,7 +36,7 @@ async fn explain_shows_what_is_and_what_comes_next() {
         --
         --
         exit 0
-    "#]],
+    "]],
     );
     assert_eq!(server.lines(), ["GET /sessions/a/explain"]);
 }
@@ -53,13 +53,13 @@ async fn hibernate_and_wake_name_each_session_and_tell_which_did_not() {
     let slept = ran(&server, &["hibernate", "a", "b"]).await;
     check(
         &slept,
-        &expect![[r#"
+        &expect![[r"
         a
         --
         error: b: Session b is in use (operations under way: 1).
         --
         exit 1
-    "#]],
+    "]],
     );
     let woken = ran(&server, &["wake", "a", "-o", "json"]).await;
     check(
@@ -89,11 +89,11 @@ async fn hibernate_and_wake_name_each_session_and_tell_which_did_not() {
     let refused = ran_once(Reply::refusal(409, in_use), &["hibernate", "b"]).await;
     check(
         &refused,
-        &expect![[r#"
+        &expect![[r"
         --
         error: Session b is in use (operations under way: 1).
         --
         exit 5
-    "#]],
+    "]],
     );
 }

@@ -370,6 +370,19 @@ pub(super) const ROWS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_HIBERNATE_IDLE_AFTER",
+        kind: MaybeSecs(0),
+        default: Nothing("sessions sleep only to make room"),
+        group: Lifetimes,
+        doc: "Seconds without use after which a session is put to sleep, also where nobody \
+            needs its place.",
+        nuance: "Needs SANDBOXD_WORKSPACE_ROOT, and has no effect where it is not below \
+            SANDBOXD_IDLE_TIMEOUT, which then counts from falling asleep. The next use wakes \
+            the session under the same token; processes that it left are gone.",
+        example: "300",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_WORKSPACE_TTL",
         kind: MaybeSecs(0),
         default: Nothing("workspaces stay"),
