@@ -643,7 +643,7 @@ _sandboxctl() {
             return 0
             ;;
         sandboxctl__subcmd__open)
-            opts="-o -h --id --runtime --tenant --reuse --attach --show-token --url --token-file --output --timeout --no-headers --help"
+            opts="-o -h --id --runtime --tenant --reuse --attach --wait --show-token --url --token-file --output --timeout --no-headers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -658,6 +658,10 @@ _sandboxctl() {
                     return 0
                     ;;
                 --tenant)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

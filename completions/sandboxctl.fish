@@ -81,6 +81,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand explain" -s h -l h
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l id -d 'The session\'s id; the service makes one if none is given' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l runtime -d 'The runtime, one of those that the service allows' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l tenant -d 'The tenant under whose ceiling the session counts' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l wait -d 'Wait this long for a place where a ceiling is reached, first come first served' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -s o -l output -d 'How to print' -r -f -a "table\t'For people'

@@ -92,6 +92,7 @@ _arguments "${_arguments_options[@]}" : \
 '--id=[The session'\''s id; the service makes one if none is given]:ID:_default' \
 '--runtime=[The runtime, one of those that the service allows]:ALIAS:_default' \
 '--tenant=[The tenant under whose ceiling the session counts]:TENANT:_default' \
+'--wait=[Wait this long for a place where a ceiling is reached, first come first served]:SECONDS:_default' \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
 '--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
 '-o+[How to print]:FORMAT:((table\:"For people"

@@ -79,6 +79,7 @@ pub(super) static TABLE: &[Route] = &[
         "Opens a session, or attaches to one",
         |verb| on(verb, sessions::open),
     )
+    .query(sessions::OPEN_QUERY)
     .takes("CreateSessionRequest")
     .answers("SessionCreated"),
     Route::new(

@@ -321,6 +321,10 @@ pub struct Open {
     #[command(flatten)]
     pub existing: Existing,
 
+    /// Wait this long for a place where a ceiling is reached, first come first served
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=EXEC_SECS_MAX))]
+    pub wait: Option<u64>,
+
     /// Print the session's token on a second line
     #[arg(long)]
     pub show_token: bool,

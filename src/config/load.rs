@@ -346,6 +346,8 @@ fn policy(reader: &mut Reader<'_>, home: Home) -> Option<Policy> {
             execute_timeout: reader.secs("SANDBOXD_EXECUTE_TIMEOUT"),
             max_read_bytes: reader.whole("SANDBOXD_MAX_READ_BYTES"),
             max_running_commands: reader.whole("SANDBOXD_MAX_RUNNING_COMMANDS"),
+            open_queue_max: reader.whole("SANDBOXD_OPEN_QUEUE_MAX"),
+            open_wait_max: reader.secs("SANDBOXD_OPEN_WAIT_MAX"),
             runs: run_limits(reader),
         },
     };

@@ -18,6 +18,7 @@ mod live;
 pub mod log;
 pub mod metrics;
 mod open;
+pub mod queue;
 pub mod refusal;
 pub mod request;
 mod rest;
@@ -71,6 +72,8 @@ struct Inner {
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
     slots: slots::Slots,
+    /// The openings that wait at a ceiling.
+    line: queue::Line,
     /// Runs commands.
     runner: Runner,
     /// The commands that somebody waits for.
@@ -131,6 +134,7 @@ impl Control {
             examination: Mutex::new(()),
             admission: Mutex::new(()),
             slots: slots::Slots::default(),
+            line: queue::Line::default(),
             terminals: terminals::Terminals::default(),
             roll: roll::Roll::default(),
             drift: drift::Drift::default(),

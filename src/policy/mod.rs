@@ -165,6 +165,10 @@ pub struct Limits {
     pub max_read_bytes: u64,
     /// Commands in flight over all sessions.
     pub max_running_commands: usize,
+    /// Openings that wait at a ceiling at once.
+    pub open_queue_max: usize,
+    /// The longest that one of them waits.
+    pub open_wait_max: Duration,
     /// Bounds of runs.
     pub runs: RunLimits,
 }

@@ -38,6 +38,8 @@ pub(crate) fn terms() -> Terms {
             execute_timeout: Duration::from_mins(5),
             max_read_bytes: 8 << 20,
             max_running_commands: 256,
+            open_queue_max: 100,
+            open_wait_max: Duration::from_mins(5),
             runs: crate::policy::RunLimits {
                 per_session: 64,
                 ttys_per_session: 16,

@@ -1,6 +1,7 @@
 //! Explaining sessions, putting them to sleep and waking them, on the real engine.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -115,7 +116,7 @@ fn assert_gives_way(api: &Api, token: &str) {
 fn a_session_that_is_used_says_by_how_many_and_that_nobody_knows_until_when() {
     let (daemon, api) = start(&[WORKSPACES]);
     api.open_id("a");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let command = scope.spawn(|| api.exec("a", "touch begun; sleep 2"));
         let begun = daemon.dir().join("ws/a/workspace/begun");
         wait("the command runs", SOON, || begun.exists().then_some(()));
@@ -234,7 +235,7 @@ fn a_session_is_put_to_sleep_and_woken_on_request_and_both_are_told_once() {
 fn what_is_under_way_is_not_cut_off_by_a_request_to_sleep() {
     let (daemon, api) = start(&[WORKSPACES]);
     api.open_id("a");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let command = scope.spawn(|| api.exec("a", "touch begun; sleep 2; echo done"));
         let begun = daemon.dir().join("ws/a/workspace/begun");
         wait("the command runs", SOON, || begun.exists().then_some(()));
@@ -289,7 +290,7 @@ fn an_idle_session_sleeps_on_time_although_there_is_room_and_a_busy_one_does_not
     let token = api.open_id("idle");
     api.sh("idle", "echo kept > file");
     api.open_id("busy");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let command = scope.spawn(|| api.exec("busy", "sleep 5; echo done"));
         let awake = explain(&api, "idle");
         assert_eq!(awake["next"]["step"], "stop", "{awake}");
@@ -312,4 +313,118 @@ fn an_idle_session_sleeps_on_time_although_there_is_room_and_a_busy_one_does_not
         facts(&api, "idle"),
         ["opened -", "hibernated idle", "woken idle"]
     );
+}
+
+/// Has the ceiling of sandboxes hold although sessions could give way one day.
+const ONE_PLACE: [(&str, &str); 3] = [
+    WORKSPACES,
+    ("SANDBOXD_MAX_SESSIONS", "1"),
+    ("SANDBOXD_EVICT_IDLE_AFTER", "3600"),
+];
+
+/// Opens a session of this id, with the query; returns status and code of the reply.
+fn open_with(api: &Api, id: &str, query: &str) -> (u16, Value) {
+    let asked = json!({"session_id": id});
+    let reply = api.call("POST", &format!("/sessions{query}"), Some(&asked));
+    (reply.status, reply.json().unwrap()["code"].clone())
+}
+
+#[test]
+fn openings_wait_for_a_place_first_come_first_served_and_nobody_passes_them_by() {
+    let (_daemon, api) = start(&ONE_PLACE);
+    api.open_id("a");
+    thread::scope(|scope| {
+        let waits = |id: &'static str| {
+            let api = &api;
+            let waiter = scope.spawn(move || open_with(api, id, "?wait=60"));
+            // Long enough to be in the line.
+            thread::sleep(Duration::from_millis(500));
+            waiter
+        };
+        let (first, second) = (waits("first"), waits("second"));
+        assert!(!first.is_finished() && !second.is_finished());
+        let closed = Instant::now();
+        api.close("a", "");
+        assert_eq!(first.join().unwrap().0, 200);
+        assert!(
+            closed.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            closed.elapsed()
+        );
+        assert!(!second.is_finished());
+        let refused = (429, json!("resident_ceiling"));
+        assert_eq!(open_with(&api, "hasty", ""), refused);
+        api.json(200, "POST /sessions/first/hibernate", None);
+        assert_eq!(second.join().unwrap().0, 200);
+    });
+    assert_eq!(api.info("second")["phase"], "running");
+}
+
+#[test]
+fn an_opening_that_waited_in_vain_is_refused_as_without_a_wait() {
+    let changes = [
+        ("SANDBOXD_OPEN_WAIT_MAX", "2"),
+        ("SANDBOXD_OPEN_QUEUE_MAX", "1"),
+    ];
+    let (_daemon, api) = start(&[&ONE_PLACE[..], &changes].concat());
+    api.open_id("a");
+    let refused = (429, json!("resident_ceiling"));
+    for (query, least) in [
+        ("", 0.0),
+        ("?wait=0", 0.0),
+        ("?wait=1", 1.0),
+        ("?wait=9999", 2.0),
+    ] {
+        let began = Instant::now();
+        assert_eq!(open_with(&api, "b", query), refused, "{query}");
+        let took = began.elapsed().as_secs_f64();
+        assert!((least..least + 0.9).contains(&took), "{query}: {took}");
+    }
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| open_with(&api, "b", "?wait=2"));
+        thread::sleep(Duration::from_millis(500));
+        let began = Instant::now();
+        assert_eq!(open_with(&api, "c", "?wait=2"), refused, "the line is full");
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert_eq!(waiter.join().unwrap(), refused);
+    });
+}
+
+#[test]
+fn a_caller_that_leaves_gives_up_its_place_in_the_line() {
+    let (_daemon, api) = start(&ONE_PLACE);
+    api.open_id("a");
+    let gone = api.begin("/sessions?wait=60", &json!({"session_id": "gone"}));
+    thread::sleep(Duration::from_millis(500));
+    thread::scope(|scope| {
+        let next = scope.spawn(|| open_with(&api, "next", "?wait=60"));
+        thread::sleep(Duration::from_millis(500));
+        drop(gone);
+        thread::sleep(Duration::from_millis(500));
+        api.close("a", "");
+        assert_eq!(next.join().unwrap().0, 200);
+    });
+    api.json(404, "GET /sessions/gone", None);
+}
+
+#[test]
+fn a_tenant_at_its_own_ceiling_holds_up_nobody_else() {
+    let changes = [
+        ("SANDBOXD_MAX_SESSIONS", "3"),
+        ("SANDBOXD_MAX_SESSIONS_PER_TENANT", "1"),
+    ];
+    let (_daemon, api) = start(&[&[WORKSPACES], &changes[..]].concat());
+    let open = |id: &str, tenant: &str| {
+        let asked = json!({"session_id": id, "tenant": tenant});
+        api.call("POST", "/sessions?wait=60", Some(&asked)).status
+    };
+    assert_eq!(open("a", "acme"), 200);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| open("b", "acme"));
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(open("c", "other"), 200);
+        assert!(!waits.is_finished());
+        api.close("a", "");
+        assert_eq!(waits.join().unwrap(), 200);
+    });
 }
