@@ -48,9 +48,6 @@ impl Control {
     /// Opens a session, or attaches to one, and waits until its sandbox runs; at a ceiling
     /// it waits for a place, for as long as the caller has patience.
     pub async fn open(&self, open: Open, patience: Patience) -> Result<SessionCreated, Refusal> {
-        if open.attach == Attach::Only && open.id.is_none() {
-            return Err(Refusal::AttachWithoutId);
-        }
         let id = open.id.clone().unwrap_or_else(SessionId::random);
         let mut queuing = self.queuing(patience);
         loop {
@@ -73,6 +70,9 @@ impl Control {
     ) -> Result<SessionCreated, Refusal> {
         let policy = self.0.policy.get();
         let wanted = wanted(&policy, open)?;
+        if open.attach == Attach::Only && open.id.is_none() {
+            return Err(Refusal::AttachWithoutId);
+        }
         for _ in 0..TRIES_MAX {
             let admission = self.0.admission.lock().await;
             let before = match self.found(id) {

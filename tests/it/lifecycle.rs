@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::api::{Api, WORKSPACES, settings, wait};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Ending};
 use crate::support::docker::{IMAGE, Removed, docker, running};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -427,4 +427,23 @@ fn a_tenant_at_its_own_ceiling_holds_up_nobody_else() {
         api.close("a", "");
         assert_eq!(waits.join().unwrap(), 200);
     });
+}
+
+#[test]
+fn an_orderly_end_of_the_service_refuses_those_who_wait_at_once() {
+    let (mut daemon, api) = start(&ONE_PLACE);
+    api.open_id("a");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| open_with(&api, "b", "?wait=60"));
+        thread::sleep(Duration::from_millis(500));
+        let began = Instant::now();
+        daemon.restart(Ending::Terminate);
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
+        );
+        assert_eq!(waiter.join().unwrap(), (503, json!("shutting_down")));
+    });
+    assert_eq!(api.info("a")["phase"], "running");
 }

@@ -97,3 +97,13 @@ async fn hibernate_and_wake_name_each_session_and_tell_which_did_not() {
     "]],
     );
 }
+
+#[tokio::test]
+async fn open_waits_for_a_place_only_where_it_is_asked_to() {
+    let reply = Reply::json(&json!({ "session": session("a"), "token": "s3cret" }));
+    let server = Scripted::serve([reply.clone(), reply]).await;
+    for arguments in [&["open"][..], &["open", "--wait", "60"]] {
+        assert_eq!(ran(&server, arguments).await.stdout, "a\n");
+    }
+    assert_eq!(server.lines(), ["POST /sessions", "POST /sessions?wait=60"]);
+}
