@@ -28,6 +28,9 @@ _sandboxctl() {
             sandboxctl,exec)
                 cmd="sandboxctl__subcmd__exec"
                 ;;
+            sandboxctl,explain)
+                cmd="sandboxctl__subcmd__explain"
+                ;;
             sandboxctl,export)
                 cmd="sandboxctl__subcmd__export"
                 ;;
@@ -36,6 +39,9 @@ _sandboxctl() {
                 ;;
             sandboxctl,health)
                 cmd="sandboxctl__subcmd__health"
+                ;;
+            sandboxctl,hibernate)
+                cmd="sandboxctl__subcmd__hibernate"
                 ;;
             sandboxctl,import)
                 cmd="sandboxctl__subcmd__import"
@@ -73,6 +79,9 @@ _sandboxctl() {
             sandboxctl,stop)
                 cmd="sandboxctl__subcmd__stop"
                 ;;
+            sandboxctl,wake)
+                cmd="sandboxctl__subcmd__wake"
+                ;;
             sandboxctl,workspaces)
                 cmd="sandboxctl__subcmd__workspaces"
                 ;;
@@ -83,7 +92,7 @@ _sandboxctl() {
 
     case "${cmd}" in
         sandboxctl)
-            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get open exec run shell runs logs kill stop cp events rm purge workspaces export import health doctor release"
+            opts="-o -h -V --url --token-file --output --timeout --no-headers --help --version ls get explain open exec run shell runs logs kill stop cp events rm hibernate wake purge workspaces export import health doctor release"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -355,6 +364,51 @@ _sandboxctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandboxctl__subcmd__explain)
+            opts="-o -h --url --token-file --output --timeout --no-headers --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandboxctl__subcmd__export)
             opts="-o -h --format --url --token-file --output --timeout --no-headers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -450,6 +504,51 @@ _sandboxctl() {
             return 0
             ;;
         sandboxctl__subcmd__health)
+            opts="-o -h --url --token-file --output --timeout --no-headers --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandboxctl__subcmd__hibernate)
             opts="-o -h --url --token-file --output --timeout --no-headers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -703,7 +802,7 @@ _sandboxctl() {
             return 0
             ;;
         sandboxctl__subcmd__open)
-            opts="-o -h --id --runtime --tenant --reuse --attach --show-token --url --token-file --output --timeout --no-headers --help"
+            opts="-o -h --id --runtime --tenant --reuse --attach --wait --show-token --url --token-file --output --timeout --no-headers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -718,6 +817,10 @@ _sandboxctl() {
                     return 0
                     ;;
                 --tenant)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1086,6 +1189,51 @@ _sandboxctl() {
             return 0
             ;;
         sandboxctl__subcmd__stop)
+            opts="-o -h --url --token-file --output --timeout --no-headers --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandboxctl__subcmd__wake)
             opts="-o -h --url --token-file --output --timeout --no-headers --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

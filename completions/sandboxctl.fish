@@ -34,6 +34,7 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s h -l help -d 'Pri
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -s V -l version -d 'Print version'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "ls" -d 'List open sessions'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "get" -d 'Describe a session'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "explain" -d 'Explain a session: what it should be, what it is, what comes next, and why'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "open" -d 'Open a session, and print its id'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "exec" -d 'Run a command in a session, and end as it ends'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "run" -d 'Run a program in a session and end as it ends, or in the background'
@@ -45,6 +46,8 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "stop" -d 'Sto
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "cp" -d 'Copy a file out of a session or into one'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "events" -d 'Show what was done in a session'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "rm" -d 'Close sessions; their files stay unless --purge is given'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "hibernate" -d 'Put sessions to sleep that nothing uses; their next use wakes them'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "wake" -d 'Wake sessions, and wait until their sandboxes run'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "purge" -d 'Remove everything that an id ever had: files, container, record and log'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "workspaces" -d 'List workspaces, whether their sessions are open or not'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "export" -d 'Write a workspace to standard output as an archive'
@@ -72,9 +75,17 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l timeout -d
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l usage -d 'Sample memory, processor and processes too'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand explain" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand explain" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand explain" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand explain" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand explain" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l id -d 'The session\'s id; the service makes one if none is given' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l runtime -d 'The runtime, one of those that the service allows' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l tenant -d 'The tenant under whose ceiling the session counts' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l wait -d 'Wait this long for a place where a ceiling is reached, first come first served' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand open" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
@@ -183,6 +194,20 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l purge -d 'R
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -s y -l yes -d 'Do not ask before files are removed'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand rm" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand hibernate" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand hibernate" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand hibernate" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand hibernate" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand hibernate" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand hibernate" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand wake" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand wake" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand wake" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand wake" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand wake" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand wake" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand purge" -s o -l output -d 'How to print' -r -f -a "table\t'For people'

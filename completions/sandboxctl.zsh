@@ -72,11 +72,27 @@ json\:"As the API has it"))' \
 ':id -- The session:_default' \
 && ret=0
 ;;
+(explain)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':id -- The session:_default' \
+&& ret=0
+;;
 (open)
 _arguments "${_arguments_options[@]}" : \
 '--id=[The session'\''s id; the service makes one if none is given]:ID:_default' \
 '--runtime=[The runtime, one of those that the service allows]:ALIAS:_default' \
 '--tenant=[The tenant under whose ceiling the session counts]:TENANT:_default' \
+'--wait=[Wait this long for a place where a ceiling is reached, first come first served]:SECONDS:_default' \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
 '--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
 '-o+[How to print]:FORMAT:((table\:"For people"
@@ -291,6 +307,36 @@ json\:"As the API has it"))' \
 '*::ids -- The sessions:_default' \
 && ret=0
 ;;
+(hibernate)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::ids -- The sessions:_default' \
+&& ret=0
+;;
+(wake)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::ids -- The sessions:_default' \
+&& ret=0
+;;
 (purge)
 _arguments "${_arguments_options[@]}" : \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
@@ -415,6 +461,7 @@ _sandboxctl_commands() {
     local commands; commands=(
 'ls:List open sessions' \
 'get:Describe a session' \
+'explain:Explain a session\: what it should be, what it is, what comes next, and why' \
 'open:Open a session, and print its id' \
 'exec:Run a command in a session, and end as it ends' \
 'run:Run a program in a session and end as it ends, or in the background' \
@@ -426,6 +473,8 @@ _sandboxctl_commands() {
 'cp:Copy a file out of a session or into one' \
 'events:Show what was done in a session' \
 'rm:Close sessions; their files stay unless --purge is given' \
+'hibernate:Put sessions to sleep that nothing uses; their next use wakes them' \
+'wake:Wake sessions, and wait until their sandboxes run' \
 'purge:Remove everything that an id ever had\: files, container, record and log' \
 'workspaces:List workspaces, whether their sessions are open or not' \
 'export:Write a workspace to standard output as an archive' \
@@ -456,6 +505,11 @@ _sandboxctl__subcmd__exec_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl exec commands' commands "$@"
 }
+(( $+functions[_sandboxctl__subcmd__explain_commands] )) ||
+_sandboxctl__subcmd__explain_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl explain commands' commands "$@"
+}
 (( $+functions[_sandboxctl__subcmd__export_commands] )) ||
 _sandboxctl__subcmd__export_commands() {
     local commands; commands=()
@@ -470,6 +524,11 @@ _sandboxctl__subcmd__get_commands() {
 _sandboxctl__subcmd__health_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl health commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__hibernate_commands] )) ||
+_sandboxctl__subcmd__hibernate_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl hibernate commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__import_commands] )) ||
 _sandboxctl__subcmd__import_commands() {
@@ -530,6 +589,11 @@ _sandboxctl__subcmd__shell_commands() {
 _sandboxctl__subcmd__stop_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl stop commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__wake_commands] )) ||
+_sandboxctl__subcmd__wake_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl wake commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__workspaces_commands] )) ||
 _sandboxctl__subcmd__workspaces_commands() {

@@ -18,6 +18,7 @@ mod handover;
 mod holds;
 mod json;
 mod leftover;
+mod lifecycle;
 mod log;
 mod metrics;
 mod native;

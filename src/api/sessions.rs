@@ -7,11 +7,12 @@ use axum::http::{Request, Response, Uri};
 
 use crate::api::auth::{ServiceCaller, SessionCaller};
 use crate::api::body::JsonText;
-use crate::api::edge::request_id;
+use crate::api::edge::{request_id, stopping};
 use crate::api::error::Failure;
 use crate::api::routes::{Param, ParamKind};
 use crate::api::validate::{self, Form};
 use crate::api::{command, query, reply};
+use crate::control::queue::Patience;
 use crate::control::request::{
     Attach, COMMAND_BYTES_MAX, Events, Exec, Input, List, Open, Sampling,
 };
@@ -55,6 +56,12 @@ pub(super) const LIST_QUERY: &[Param] = &[
     },
 ];
 
+pub(super) const OPEN_QUERY: &[Param] = &[Param {
+    name: "wait",
+    about: "Seconds to wait for a place where a ceiling is reached; refuses at once when left out",
+    kind: ParamKind::Number(0, None),
+}];
+
 pub(super) const DESCRIBE_QUERY: &[Param] = &[USAGE];
 
 pub(super) const CLOSE_QUERY: &[Param] = &[Param {
@@ -80,10 +87,27 @@ pub(super) async fn open(
     caller: ServiceCaller,
     request: Request<Body>,
 ) -> Result<Response<Body>, Failure> {
+    let stopping = stopping(&request);
+    let longest = read_wait(request.uri().query().unwrap_or_default());
     let body = JsonText::read(request).await?;
     let open = read_open(&body)?;
-    let created = caller.control().open(open).await?;
+    // It may wait for long, and the room for bodies is not its own.
+    drop(body);
+    let patience = Patience {
+        longest: longest?,
+        stopping,
+    };
+    let created = caller.control().open(open, patience).await?;
     Ok(reply::json(&created))
+}
+
+/// Reads for how long an opening waits at a ceiling.
+fn read_wait(text: &str) -> Result<Duration, Failure> {
+    let mut form = Form::query();
+    let [wait] = query::fields(text, ["wait"]);
+    let secs = form.or_default(&wait, |given| validate::at_least(given, 0));
+    form.finish()?;
+    Ok(Duration::from_secs(secs))
 }
 
 fn read_open(body: &JsonText) -> Result<Open, Failure> {
@@ -368,6 +392,12 @@ mod tests {
                 [r#"bool_parsing ["query","usage"]"#]
             );
         }
+        assert_eq!(read_wait(""), Ok(Duration::ZERO));
+        assert_eq!(read_wait("wait=30"), Ok(Duration::from_secs(30)));
+        assert_eq!(
+            faults(read_wait("wait=-1")),
+            [r#"greater_than_equal ["query","wait"]"#]
+        );
         assert_eq!(read_list(""), Ok(List::default()));
         assert_eq!(
             faults(read_list("usage=2&tenant=-&state=dead&limit=0")),

@@ -6,8 +6,8 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    archives, files, holds, log, metrics, native, paths, runs, service, sessions, socket, streamed,
-    tickets, ttys, watch, workspaces,
+    archives, files, holds, lifecycle, log, metrics, native, paths, runs, service, sessions,
+    socket, streamed, tickets, ttys, watch, workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -79,6 +79,7 @@ pub(super) static TABLE: &[Route] = &[
         "Opens a session, or attaches to one",
         |verb| on(verb, sessions::open),
     )
+    .query(sessions::OPEN_QUERY)
     .takes("CreateSessionRequest")
     .answers("SessionCreated"),
     Route::new(
@@ -97,6 +98,28 @@ pub(super) static TABLE: &[Route] = &[
     )
     .for_session()
     .query(sessions::DESCRIBE_QUERY)
+    .answers("SessionInfo"),
+    Route::new(
+        Verb::Get,
+        "/sessions/{session_id}/explain",
+        "Explains a session: what it should be, what it is, what comes next, and why",
+        |verb| on(verb, lifecycle::explain),
+    )
+    .for_session()
+    .answers("SessionExplanation"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/hibernate",
+        "Puts a session to sleep that nothing uses, and waits until its sandbox has stopped",
+        |verb| on(verb, lifecycle::hibernate),
+    )
+    .answers("SessionInfo"),
+    Route::new(
+        Verb::Post,
+        "/sessions/{session_id}/wake",
+        "Wakes a session, and waits until its sandbox runs",
+        |verb| on(verb, lifecycle::wake),
+    )
     .answers("SessionInfo"),
     Route::new(
         Verb::Delete,

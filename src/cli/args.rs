@@ -185,6 +185,8 @@ pub enum Verb {
     Ls(Ls),
     /// Describe a session
     Get(Get),
+    /// Explain a session: what it should be, what it is, what comes next, and why
+    Explain(OneSession),
     /// Open a session, and print its id
     Open(Open),
     /// Run a command in a session, and end as it ends
@@ -211,6 +213,10 @@ pub enum Verb {
     Events(Events),
     /// Close sessions; their files stay unless --purge is given
     Rm(Rm),
+    /// Put sessions to sleep that nothing uses; their next use wakes them
+    Hibernate(Sessions),
+    /// Wake sessions, and wait until their sandboxes run
+    Wake(Sessions),
     /// Remove everything that an id ever had: files, container, record and log
     #[command(after_long_help = PURGE_AFTER_HELP)]
     Purge(PurgeIds),
@@ -296,6 +302,22 @@ impl Get {
     }
 }
 
+/// The arguments of what is about one session.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OneSession {
+    /// The session
+    #[arg(value_name = "ID", value_parser = SessionId::parse)]
+    pub id: SessionId,
+}
+
+/// The arguments of what is done to several sessions.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Sessions {
+    /// The sessions
+    #[arg(required = true, value_name = "ID", value_parser = SessionId::parse, num_args = 1..=IDS_MAX)]
+    pub ids: Vec<SessionId>,
+}
+
 /// The arguments of `open`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Open {
@@ -314,6 +336,10 @@ pub struct Open {
     /// What to do where the id is in use.
     #[command(flatten)]
     pub existing: Existing,
+
+    /// Wait this long for a place where a ceiling is reached, first come first served
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=EXEC_SECS_MAX))]
+    pub wait: Option<u64>,
 
     /// Print the session's token on a second line
     #[arg(long)]

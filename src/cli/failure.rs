@@ -210,6 +210,10 @@ fn refusal_hint(status: u16, body: &ErrorBody, verb: &Verb, token: TokenGiven) -
             "sandboxctl workspaces shows those that there are".to_owned()
         }
         (Exit::NOT_FOUND, _) => "sandboxctl ls shows the sessions that are open".to_owned(),
+        (Exit::CONFLICT, Verb::Hibernate(_)) if body.code == "session_in_use" => {
+            "sandboxctl runs ID shows its runs in the background, sandboxctl stop ends one"
+                .to_owned()
+        }
         (Exit::CONFLICT, Verb::Open(_)) => "--reuse attaches to a session that is open".to_owned(),
         (Exit::CONFLICT, Verb::Import(_)) if body.code == "workspace_not_empty" => {
             "--replace has the archive take the place of those files".to_owned()

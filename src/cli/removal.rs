@@ -1,6 +1,6 @@
 //! `sandboxctl rm` and `purge`.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::args::{Output, PurgeIds, Rm};
 use super::exit::Exit;
@@ -26,7 +26,10 @@ pub(super) async fn close(
             confirm(printer, &question)?;
         }
     }
-    each(printer, &args.ids, async |id| client.close(id, purge).await).await
+    each(printer, &args.ids, "removed", async |id| {
+        client.close(id, purge).await
+    })
+    .await
 }
 
 pub(super) async fn purge(
@@ -39,7 +42,10 @@ pub(super) async fn purge(
         confirm(printer, &question)?;
     }
     let close = args.close();
-    each(printer, &args.ids, async |id| client.purge(id, close).await).await
+    each(printer, &args.ids, "removed", async |id| {
+        client.purge(id, close).await
+    })
+    .await
 }
 
 /// Has somebody say yes, or fails.
@@ -65,30 +71,45 @@ fn named(ids: &[SessionId]) -> String {
 }
 
 /// What became of one id.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Outcome<'a> {
     session_id: &'a str,
-    removed: bool,
+    /// What was to be done, as a participle.
+    deed: &'static str,
+    is_done: bool,
     code: Option<String>,
     error: Option<String>,
 }
 
-/// Removes one id after the other, and tells for each what became of it.
+impl Serialize for Outcome<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(4))?;
+        map.serialize_entry("session_id", self.session_id)?;
+        map.serialize_entry(self.deed, &self.is_done)?;
+        map.serialize_entry("code", &self.code)?;
+        map.serialize_entry("error", &self.error)?;
+        map.end()
+    }
+}
+
+/// Does something to one id after the other, and tells for each what became of it.
 ///
 /// A failure of one does not keep the others, but where the service is away or
 /// refuses the token, trying them would only take time.
-async fn each(
+pub(super) async fn each(
     printer: &mut Printer<'_>,
     ids: &[SessionId],
-    remove: impl AsyncFn(&SessionId) -> Result<(), Error>,
+    deed: &'static str,
+    act: impl AsyncFn(&SessionId) -> Result<(), Error>,
 ) -> Result<Exit, Failure> {
     let mut outcomes = Vec::new();
     let mut failures: Vec<Error> = Vec::new();
     for id in ids {
-        let error = remove(id).await.err();
+        let error = act(id).await.err();
         outcomes.push(Outcome {
             session_id: id.as_str(),
-            removed: error.is_none(),
+            deed,
+            is_done: error.is_none(),
             code: error.as_ref().map(|error| error.code().to_owned()),
             error: error.as_ref().map(sentence),
         });

@@ -5,8 +5,8 @@ use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
 use super::{
-    copy, doctor, events, exec, health, holds, log, removal, runs, sessions, shell, token,
-    workspaces,
+    copy, doctor, events, exec, explain, health, holds, log, removal, rest, runs, sessions, shell,
+    token, workspaces,
 };
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
@@ -46,6 +46,7 @@ pub async fn run(
                 Verb::Run(run) if !run.detach => Exit::EXEC_FAILED,
                 Verb::Ls(_)
                 | Verb::Get(_)
+                | Verb::Explain(_)
                 | Verb::Open(_)
                 | Verb::Run(_)
                 | Verb::Runs(_)
@@ -55,6 +56,8 @@ pub async fn run(
                 | Verb::Cp(_)
                 | Verb::Events(_)
                 | Verb::Rm(_)
+                | Verb::Hibernate(_)
+                | Verb::Wake(_)
                 | Verb::Purge(_)
                 | Verb::Workspaces(_)
                 | Verb::Export(_)
@@ -122,6 +125,7 @@ async fn act(
     match &args.verb {
         Verb::Ls(ls) => sessions::list(client, printer, ls).await,
         Verb::Get(get) => sessions::get(client, printer, get).await,
+        Verb::Explain(of) => explain::explain(client, printer, of).await,
         Verb::Open(open) => sessions::open(client, printer, open).await,
         Verb::Exec(exec) => exec::exec(client, printer, exec, args.global.timeout).await,
         Verb::Run(run) if run.detach => {
@@ -157,6 +161,8 @@ async fn act(
             }
         }
         Verb::Rm(rm) => removal::close(client, printer, rm).await,
+        Verb::Hibernate(of) => rest::hibernate(client, printer, of).await,
+        Verb::Wake(of) => rest::wake(client, printer, of).await,
         Verb::Purge(purge) => removal::purge(client, printer, purge).await,
         Verb::Workspaces(of) => workspaces::list(client, printer, of).await,
         Verb::Export(export) => workspaces::export(client, printer, export).await,

@@ -1,5 +1,7 @@
 //! `sandboxctl ls`, `get` and `open`.
 
+use std::time::Duration;
+
 use super::args::{Get, Ls, Open, Output};
 use super::exit::Exit;
 use super::failure::Failure;
@@ -131,7 +133,14 @@ pub(super) async fn open(
         reuse: args.existing.reuse,
         attach: args.existing.attach,
     };
-    let opened = client.open(&request).await?;
+    let opened = match args.wait {
+        None => client.open(&request).await?,
+        Some(secs) => {
+            client
+                .open_within(&request, Duration::from_secs(secs))
+                .await?
+        }
+    };
     match printer.output() {
         Output::Json => printer.json(&opened)?,
         Output::Table => {

@@ -172,6 +172,24 @@ impl Client {
         self.json(self.post("/sessions".to_owned(), request)).await
     }
 
+    /// Opens a session as [`Client::open`] does, and waits for a place where a ceiling is
+    /// reached, for at most so long and as the service allows.
+    ///
+    /// Dropping the future gives the place in the line up.
+    pub async fn open_within(
+        &self,
+        request: &CreateSessionRequest,
+        wait: Duration,
+    ) -> Result<SessionCreated, Error> {
+        let mut query = Query::default();
+        // Not less than was asked for.
+        let secs = wait.as_secs() + u64::from(0 < wait.subsec_nanos());
+        query.add("wait", Some(secs));
+        let mut call = self.post(query.after("/sessions"), request);
+        call.deadline = call.deadline.saturating_add(Duration::from_secs(secs));
+        self.json(call).await
+    }
+
     /// Lists open sessions in the order of opening.
     pub async fn sessions(&self, options: &ListOptions) -> Result<SessionList, Error> {
         let mut query = Query::default();

@@ -19,6 +19,7 @@ mod calls;
 mod endpoint;
 mod error;
 mod files;
+mod lifecycle;
 mod log;
 mod remote;
 mod runs;

@@ -349,6 +349,8 @@ fn policy(reader: &mut Reader<'_>, home: Home) -> Option<Policy> {
             max_read_bytes: reader.whole("SANDBOXD_MAX_READ_BYTES"),
             max_upload_bytes: reader.whole("SANDBOXD_MAX_UPLOAD_BYTES"),
             max_running_commands: reader.whole("SANDBOXD_MAX_RUNNING_COMMANDS"),
+            open_queue_max: reader.whole("SANDBOXD_OPEN_QUEUE_MAX"),
+            open_wait_max: reader.secs("SANDBOXD_OPEN_WAIT_MAX"),
             runs: run_limits(reader),
         },
     };
@@ -417,6 +419,7 @@ fn run_limits(reader: &mut Reader<'_>) -> RunLimits {
 fn lifetimes(reader: &mut Reader<'_>) -> Lifetimes {
     Lifetimes {
         idle_timeout: reader.secs("SANDBOXD_IDLE_TIMEOUT"),
+        hibernate_idle_after: reader.maybe_secs("SANDBOXD_HIBERNATE_IDLE_AFTER"),
         workspace_ttl: reader.maybe_secs("SANDBOXD_WORKSPACE_TTL"),
         container_ttl: reader.maybe_secs("SANDBOXD_CONTAINER_TTL"),
         persist: if reader.flag("SANDBOXD_PERSIST_CONTAINERS") {

@@ -235,6 +235,13 @@ fn errors_keep_the_documented_words_and_say_what_is_accepted() {
              python)",
         ),
         (
+            "SANDBOXD_HIBERNATE_IDLE_AFTER",
+            "60",
+            "SANDBOXD_HIBERNATE_IDLE_AFTER: hibernate_idle_after needs workspace_root: the \
+             container of a session is then the only copy of its files; set workspace_root or \
+             leave hibernate_idle_after empty",
+        ),
+        (
             "SANDBOXD_EVICT_IDLE_AFTER",
             "60",
             "SANDBOXD_EVICT_IDLE_AFTER: evict_idle_after needs workspace_root: hibernating a \

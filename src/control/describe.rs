@@ -224,7 +224,7 @@ impl Control {
     }
 
     /// Whether the container would be made differently today.
-    fn has_drifted(&self, record: &Record, status: &Status) -> bool {
+    pub(super) fn has_drifted(&self, record: &Record, status: &Status) -> bool {
         let Some(made) = &status.spec_hash else {
             return false;
         };
@@ -248,7 +248,7 @@ impl Control {
 }
 
 /// Why a session is in its phase, where there is something to say.
-fn reason(record: &Record, status: &Status, phase: Phase) -> Option<String> {
+pub(super) fn reason(record: &Record, status: &Status, phase: Phase) -> Option<String> {
     match phase {
         Phase::Hibernated | Phase::Hibernating | Phase::Lost => record
             .marks

@@ -13,14 +13,17 @@ mod doctor;
 mod drift;
 mod errand;
 mod exec;
+mod explain;
 pub mod files;
 mod holds;
 mod live;
 pub mod log;
 pub mod metrics;
 mod open;
+pub mod queue;
 pub mod refusal;
 pub mod request;
+mod rest;
 mod roll;
 mod run;
 pub mod runs;
@@ -76,6 +79,8 @@ struct Inner {
     /// Held from the census to the commit, so that ceilings hold under any race.
     admission: Mutex<()>,
     slots: slots::Slots,
+    /// The openings that wait at a ceiling.
+    line: queue::Line,
     /// Runs commands.
     runner: Runner,
     /// The commands that somebody waits for.
@@ -138,6 +143,7 @@ impl Control {
             examination: Mutex::new(()),
             admission: Mutex::new(()),
             slots: slots::Slots::default(),
+            line: queue::Line::default(),
             terminals: terminals::Terminals::default(),
             roll: roll::Roll::default(),
             drift: drift::Drift::default(),

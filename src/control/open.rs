@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::live::NotLive;
+use super::queue::{Patience, Queuing};
 use super::request::{Attach, Open, Sampling, Viewer};
 use super::{Control, Refusal, Unsettled, running, unwritten};
 use crate::activity::Lease;
@@ -22,7 +23,7 @@ use crate::wire::sessions::SessionCreated;
 use crate::workspace::Workspaces;
 
 /// How long an opening waits for its sandbox, a fetch of its image included.
-const OPEN_WAIT_MAX: Duration = Duration::from_mins(10);
+pub(super) const OPEN_WAIT_MAX: Duration = Duration::from_mins(10);
 /// How long an opening waits for the end of an earlier session of its id.
 const CLOSING_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How often an opening starts over when others change the same records.
@@ -44,20 +45,40 @@ pub(super) struct Wanted {
 }
 
 impl Control {
-    /// Opens a session, or attaches to one, and waits until its sandbox runs.
-    pub async fn open(&self, open: Open) -> Result<SessionCreated, Refusal> {
+    /// Opens a session, or attaches to one, and waits until its sandbox runs; at a ceiling
+    /// it waits for a place, for as long as the caller has patience.
+    pub async fn open(&self, open: Open, patience: Patience) -> Result<SessionCreated, Refusal> {
+        let id = open.id.clone().unwrap_or_else(SessionId::random);
+        let mut queuing = self.queuing(patience);
+        loop {
+            queuing.begin_attempt();
+            match self.open_now(&id, &open, &mut queuing).await {
+                Ok(created) => return Ok(created),
+                Err(refused) => {
+                    let tenant = open.tenant.as_ref();
+                    self.line_up(&mut queuing, tenant, refused).await?;
+                }
+            }
+        }
+    }
+
+    async fn open_now(
+        &self,
+        id: &SessionId,
+        open: &Open,
+        queuing: &mut Queuing,
+    ) -> Result<SessionCreated, Refusal> {
         let policy = self.0.policy.get();
-        let wanted = wanted(&policy, &open)?;
+        let wanted = wanted(&policy, open)?;
         if open.attach == Attach::Only && open.id.is_none() {
             return Err(Refusal::AttachWithoutId);
         }
-        let id = open.id.clone().unwrap_or_else(SessionId::random);
         for _ in 0..TRIES_MAX {
             let admission = self.0.admission.lock().await;
-            let before = match self.found(&id) {
+            let before = match self.found(id) {
                 Found::Open(record) => {
                     drop(admission);
-                    return self.attach(&record, &open).await;
+                    return self.attach(&record, open).await;
                 }
                 Found::Closing(record) => {
                     drop(admission);
@@ -68,23 +89,30 @@ impl Control {
                 Found::Nothing => None,
             };
             self.may_grow()?;
-            self.may_begin(&id, open.attach, before.as_deref(), &wanted)
+            self.may_begin(id, open.attach, before.as_deref(), &wanted)
                 .await?;
-            let Some(lease) = self.0.loop_.leases.try_shared(&id) else {
+            let Some(lease) = self.0.loop_.leases.try_shared(id) else {
                 // Something of an earlier life is being removed at this moment.
                 drop(admission);
-                drop(self.0.loop_.leases.shared(&id).await);
+                drop(self.0.loop_.leases.shared(id).await);
                 continue;
             };
-            let begun = self.begin(&id, before.as_deref(), &wanted, &policy).await;
+            // Nobody passes by those who wait.
+            if let Some(refused) = self.0.line.before(queuing.place(), wanted.tenant.as_ref()) {
+                return Err(refused);
+            }
+            let begun = self.begin(id, before.as_deref(), &wanted, &policy).await;
             drop(admission);
             match begun {
-                Ok(generation) => return self.opened(&id, generation, lease).await,
+                Ok(generation) => {
+                    queuing.leave();
+                    return self.opened(id, generation, lease).await;
+                }
                 Err(Begun::Overtaken) => {}
                 Err(Begun::Refused(refusal)) => return Err(refusal),
             }
         }
-        Err(Refusal::Opening(id))
+        Err(Refusal::Opening(id.clone()))
     }
 
     fn found(&self, id: &SessionId) -> Found {

@@ -62,6 +62,21 @@ pub enum Refusal {
     /// The session is open, and only a closed one can be purged by id.
     #[error("Session {0} is open. Close it first, or ask with close=true.")]
     StillOpen(SessionId),
+    /// The session cannot be put to sleep while something is under way in it.
+    #[error(
+        "Session {id} is in use ({by}), and what is under way is not cut off. Wait for it to end, or stop it, and try again."
+    )]
+    InUse {
+        /// The session.
+        id: SessionId,
+        /// What is under way.
+        by: String,
+    },
+    /// The session cannot be put to sleep where its files are in its container alone.
+    #[error(
+        "Session {0} keeps its files in its container alone, since the service has no workspace root; it is not put to sleep, which would risk the only copy. Close it, or have the operator set SANDBOXD_WORKSPACE_ROOT."
+    )]
+    SleepLosesFiles(SessionId),
     /// There are as many open sessions as there may be.
     #[error(
         "Service holds its ceiling of {limit} open sessions and all of them are in use. Close one before opening another."
@@ -332,6 +347,8 @@ impl Refusal {
             | Self::OtherRuntime { .. }
             | Self::FilesInOtherRuntime { .. }
             | Self::StillOpen(_)
+            | Self::InUse { .. }
+            | Self::SleepLosesFiles(_)
             | Self::StartFailed(_)
             | Self::EngineUnavailable(_)
             | Self::EngineFailed(_)

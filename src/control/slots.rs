@@ -66,6 +66,11 @@ impl Slots {
         self.taken().all
     }
 
+    /// Returns how many commands of a session have a place.
+    pub(super) fn count_in(&self, id: &SessionId) -> u64 {
+        count(self.taken().sessions.get(id).copied().unwrap_or(0))
+    }
+
     fn place(&self, taken: &mut Taken, id: &SessionId) -> Slot {
         taken.all += 1;
         *taken.sessions.entry(id.clone()).or_insert(0) += 1;

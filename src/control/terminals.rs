@@ -182,6 +182,15 @@ impl Control {
         })
     }
 
+    /// Counts the terminals of a session that somebody looks at.
+    pub(super) fn attached_ttys(&self, id: &SessionId) -> u64 {
+        let looked_at = self.running_ttys(id).filter(|stored| {
+            let followed = self.followed(&(id.clone(), stored.run_id.clone()));
+            followed.is_some_and(|one| 0 < one.viewers())
+        });
+        count(looked_at.count())
+    }
+
     fn shown(&self, id: &SessionId, stored: &StoredRun, known: &[Run]) -> Tty {
         let run = &stored.run_id;
         let followed = self.followed(&(id.clone(), run.clone()));

@@ -33,6 +33,7 @@ pub fn describe(policy: &Policy, prewarm: Prewarm) -> ServicePolicy {
         workspace_size_enforced_by: WORKSPACE_SIZE_BY_SCAN.to_owned(),
         work_dir: policy.interior.work_dir.clone(),
         idle_timeout: policy.lifetimes.idle_timeout.as_secs(),
+        hibernate_idle_after: secs(policy.lifetimes.hibernate_idle_after),
         execute_timeout: policy.limits.execute_timeout.as_secs(),
         max_read_bytes: policy.limits.max_read_bytes,
         persist_containers: match policy.lifetimes.persist {

@@ -142,6 +142,8 @@ pub enum Persist {
 pub struct Lifetimes {
     /// Idle time after which an open session is closed.
     pub idle_timeout: Duration,
+    /// Idle time after which an open session is put to sleep, with or without need.
+    pub hibernate_idle_after: Option<Duration>,
     /// Time without use after which the workspace of a closed session goes.
     pub workspace_ttl: Option<Duration>,
     /// Time after its stop at which a persisted container goes.
@@ -172,6 +174,10 @@ pub struct Limits {
     pub max_upload_bytes: u64,
     /// Commands in flight over all sessions.
     pub max_running_commands: usize,
+    /// Openings that wait at a ceiling at once.
+    pub open_queue_max: usize,
+    /// The longest that one of them waits.
+    pub open_wait_max: Duration,
     /// Bounds of runs.
     pub runs: RunLimits,
 }

@@ -24,6 +24,7 @@ pub(crate) fn terms() -> Terms {
         },
         lifetimes: Lifetimes {
             idle_timeout: Duration::from_mins(30),
+            hibernate_idle_after: None,
             workspace_ttl: None,
             container_ttl: None,
             persist: Persist::No,
@@ -38,6 +39,8 @@ pub(crate) fn terms() -> Terms {
             max_read_bytes: 8 << 20,
             max_upload_bytes: 10 << 30,
             max_running_commands: 256,
+            open_queue_max: 100,
+            open_wait_max: Duration::from_mins(5),
             runs: crate::policy::RunLimits {
                 per_session: 64,
                 ttys_per_session: 16,

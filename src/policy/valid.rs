@@ -54,6 +54,12 @@ pub enum InvalidPolicy {
          evict_idle_after empty"
     )]
     EvictionLosesFiles,
+    /// Idle sessions are to sleep although their files would go with it.
+    #[error(
+        "hibernate_idle_after needs workspace_root: the container of a session is then the \
+         only copy of its files; set workspace_root or leave hibernate_idle_after empty"
+    )]
+    SleepLosesFiles,
     /// Fewer sessions may be open than resident.
     #[error(
         "max_open_sessions ({open}) is below max_sessions ({resident}): a session has to exist \
@@ -174,6 +180,7 @@ impl InvalidPolicy {
     /// Returns the fields at fault, the one to change first in front.
     pub fn fields(&self) -> Vec<&'static str> {
         match self {
+            Self::SleepLosesFiles => vec!["hibernate_idle_after", "workspace_root"],
             Self::EvictionLosesFiles => vec!["evict_idle_after", "workspace_root"],
             Self::OpenBelowResident { .. } => vec!["max_open_sessions", "max_sessions"],
             Self::SizeWithoutRoot { scope } => scope.fields(&["workspace_size", "workspace_root"]),
@@ -256,6 +263,12 @@ fn capacity_faults(terms: &Terms, home: Home) -> Vec<InvalidPolicy> {
     match home {
         Home::Container if capacity.evict_idle_after.is_some() => {
             faults.push(InvalidPolicy::EvictionLosesFiles);
+        }
+        Home::Container | Home::Host => {}
+    }
+    match home {
+        Home::Container if terms.lifetimes.hibernate_idle_after.is_some() => {
+            faults.push(InvalidPolicy::SleepLosesFiles);
         }
         Home::Container | Home::Host => {}
     }
@@ -485,6 +498,17 @@ mod tests {
         assert_eq!(
             Policy::new(terms, Home::Container),
             Err(vec![InvalidPolicy::EvictionLosesFiles])
+        );
+    }
+
+    #[test]
+    fn sleep_without_need_takes_files_that_outlive_a_container() {
+        let mut terms = terms();
+        terms.lifetimes.hibernate_idle_after = Some(Duration::ZERO);
+        assert!(Policy::new(terms.clone(), Home::Host).is_ok());
+        assert_eq!(
+            Policy::new(terms, Home::Container),
+            Err(vec![InvalidPolicy::SleepLosesFiles])
         );
     }
 

@@ -40,7 +40,7 @@ impl Epoch {
     ///
     /// Nothing ages while a hold stands: what nobody could use, or was not to be ended
     /// meanwhile, has its whole time once the hold is gone.
-    pub(super) fn ageing(
+    pub fn ageing(
         &self,
         leases: &Leases,
         record: &Record,

@@ -25,7 +25,7 @@ use crate::docker::error::Retry;
 use crate::policy::Current;
 use crate::session::blueprint::{Blueprint, blueprint, container_name, user};
 use crate::session::lifecycle::{Aim, InUse};
-use crate::session::record::{Exec, Record, Spec, Status};
+use crate::session::record::{Exec, Reason, Record, Spec, Status};
 use crate::store::CommitError;
 use crate::workspace::{WorkspaceError, Workspaces};
 
@@ -124,12 +124,7 @@ impl Executor {
                 self.forget(record).await
             }
             Step::EndGhosts => self.end_ghosts(case).await,
-            Step::Park(reason) => {
-                let written = self.books.park(record, status, case.sight, reason).await;
-                written
-                    .map(|_| Next::Again)
-                    .map_err(|error| unwritten(&error))
-            }
+            Step::Park(reason) => self.park(case, reason).await,
             Step::Close(reason) => {
                 let Some(_exclusive) = self.leases.try_exclusive(&record.spec.id) else {
                     return Ok(Next::After(IDLE_POLL));
@@ -193,6 +188,26 @@ impl Executor {
             Written::Yes => Ok(Next::Rest),
             Written::Overtaken => Ok(Next::Again),
         }
+    }
+
+    async fn park(&self, case: Case<'_>, reason: Reason) -> Result<Next, Failure> {
+        // One whose container has ended is put to sleep whoever uses it. One that runs is
+        // so only while nobody can begin to.
+        let exclusive = match case.aim {
+            Aim::Drowsy(_) => match self.leases.try_exclusive(&case.record.spec.id) {
+                Some(exclusive) => Some(exclusive),
+                None => return Ok(Next::After(IDLE_POLL)),
+            },
+            Aim::Running | Aim::Parked(_) | Aim::Closed(_) | Aim::Over(_) | Aim::Gone => None,
+        };
+        let parked = self
+            .books
+            .park(case.record, case.status, case.sight, reason);
+        let written = parked.await;
+        drop(exclusive);
+        written
+            .map(|_| Next::Again)
+            .map_err(|error| unwritten(&error))
     }
 
     fn await_image(&self, spec: &Spec) {

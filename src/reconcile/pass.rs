@@ -259,7 +259,7 @@ impl Passes {
             }
             // It may run for all we know: its place stays as it is.
             (Container::Unknown | Container::Removing, _, _) => Room::Free,
-            (_, Aim::Running, Progress::Pending) => {
+            (_, Aim::Running | Aim::Drowsy(_), Progress::Pending) => {
                 let policy = self.executor.policy.get();
                 self.residents.claim(id, policy.capacity.max_sessions)
             }
@@ -306,7 +306,7 @@ impl Passes {
     /// They hold the session in use while they wait, and its end waits for them.
     fn dismiss(&self, moment: &Moment) {
         let spec = &moment.record.spec;
-        if moment.aim == Aim::Running {
+        if matches!(moment.aim, Aim::Running | Aim::Drowsy(_)) {
             return;
         }
         if let Some(reference) = spec.runtime.ready_image() {

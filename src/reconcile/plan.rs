@@ -211,6 +211,8 @@ pub enum Blame {
 pub fn next_step(aim: Aim, fate: Fate, progress: Progress, observed: Observed, room: Room) -> Step {
     match aim {
         Aim::Running => towards_running(fate, progress, observed, room),
+        Aim::Drowsy(reason) => towards_sleep(reason, fate, progress, observed)
+            .unwrap_or_else(|| towards_running(fate, progress, observed, room)),
         Aim::Parked(keep) => towards_parked(keep, fate, observed),
         Aim::Closed(keep) => towards_closed(keep, observed),
         Aim::Over(reason) => match observed.in_use {
@@ -307,6 +309,29 @@ fn without_ghosts(observed: Observed, then: Step) -> Step {
     match observed.ghost {
         Ghost::Left => Step::EndGhosts,
         Ghost::None => then,
+    }
+}
+
+/// What puts a session to sleep that nobody uses; `None` where it is handled as one that is
+/// to run: where its container holds the only copy of the files, which sleep would put at
+/// risk, and where it has ended, which is the better reason.
+fn towards_sleep(
+    reason: Reason,
+    fate: Fate,
+    progress: Progress,
+    observed: Observed,
+) -> Option<Step> {
+    match (observed.in_use, observed.container, fate, progress) {
+        (_, _, Fate::Unique, _) => None,
+        (InUse::Yes, _, Fate::Durable, _) => Some(Step::AwaitIdle),
+        (InUse::No, Container::Unknown, Fate::Durable, _) => Some(Step::LookAgain),
+        (
+            InUse::No,
+            Container::Stopped(..) | Container::Lost | Container::Keyless,
+            Fate::Durable,
+            Progress::Reached,
+        ) => None,
+        (InUse::No, _, Fate::Durable, _) => Some(Step::Park(reason)),
     }
 }
 

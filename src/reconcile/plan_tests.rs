@@ -7,8 +7,9 @@ use super::plan::{
 use crate::session::lifecycle::{Aim, InUse, Keep};
 use crate::session::record::Reason;
 
-const AIMS: [Aim; 7] = [
+const AIMS: [Aim; 8] = [
     Aim::Running,
+    Aim::Drowsy(Reason::Idle),
     Aim::Parked(Keep::Container),
     Aim::Parked(Keep::Files),
     Aim::Closed(Keep::Container),
@@ -209,7 +210,7 @@ fn files_go_only_when_the_aim_is_gone_and_nothing_uses_them() {
 #[test]
 fn a_container_that_holds_the_only_copy_of_the_files_is_never_recreated() {
     for world in every_world() {
-        let is_open = matches!(world.aim, Aim::Running | Aim::Parked(_) | Aim::Over(_));
+        let is_open = !matches!(world.aim, Aim::Closed(_) | Aim::Gone);
         if world.fate == Fate::Unique && is_open {
             assert_ne!(world.step(), Step::RemoveContainer, "{world:?}");
         }
@@ -271,6 +272,39 @@ fn nothing_stops_a_sleeper_or_an_idle_session_under_its_user() {
         );
         if kind && live && world.observed.in_use == InUse::Yes {
             assert_eq!(world.step(), Step::AwaitIdle, "{world:?}");
+        }
+    }
+}
+
+#[test]
+fn an_idle_session_is_put_to_sleep_only_where_its_files_outlive_its_container() {
+    for world in every_world() {
+        if world.aim != Aim::Drowsy(Reason::Idle) {
+            continue;
+        }
+        if world.observed.in_use == InUse::Yes {
+            assert!(!matches!(
+                world.step(),
+                Step::Park(Reason::Idle) | Step::Stop
+            ));
+            continue;
+        }
+        assert_ne!((world.step(), world.fate), (Step::Start, Fate::Durable));
+        let live = matches!(
+            world.observed.container,
+            Container::Running(_) | Container::Paused
+        );
+        if !live {
+            continue;
+        }
+        let sleeps = world.step() == Step::Park(Reason::Idle);
+        assert_eq!(sleeps, world.fate == Fate::Durable, "{world:?}");
+        if !sleeps {
+            let awake = World {
+                aim: Aim::Running,
+                ..world
+            };
+            assert_eq!(world.step(), awake.step(), "it goes on as it is: {world:?}");
         }
     }
 }

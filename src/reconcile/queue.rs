@@ -75,6 +75,11 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
+    /// Returns when a key is due that waits.
+    pub fn due(&self, key: &K) -> Option<Timestamp> {
+        self.places.get(key).map(|(due, _)| *due)
+    }
+
     /// Returns when the next key is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.waiting.keys().next().map(|(due, _)| *due)

@@ -157,7 +157,7 @@ impl Resync {
             let status = store.status(&record.spec.id);
             let reached = status.is_some_and(|status| status.has_reached(&record.marks));
             let key = Key::Session(record.spec.id.clone());
-            let is_due = !reached || matches!(aim, Aim::Over(_) | Aim::Gone);
+            let is_due = !reached || matches!(aim, Aim::Drowsy(_) | Aim::Over(_) | Aim::Gone);
             if is_due {
                 passes.work.nudge(key);
             } else if let Some(deadline) = deadline {
@@ -261,7 +261,8 @@ impl Resync {
 fn is_surprising(aim: Aim, seen: Option<State>, record: &Record, status: Option<&Status>) -> bool {
     let reached = status.is_some_and(|status| status.has_reached(&record.marks));
     let as_wanted = match aim {
-        Aim::Running => seen == Some(State::Running),
+        // A drowsy one runs on where its container holds the only copy of the files.
+        Aim::Running | Aim::Drowsy(_) => seen == Some(State::Running),
         Aim::Parked(Keep::Container) | Aim::Closed(Keep::Container) => !is_running(seen),
         Aim::Parked(Keep::Files) | Aim::Closed(Keep::Files) => seen.is_none(),
         Aim::Over(_) | Aim::Gone => false,

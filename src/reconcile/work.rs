@@ -50,6 +50,12 @@ impl Work {
         self.0.changed.notify_one();
     }
 
+    /// Returns when a session is looked at next; `None` where nothing is due, or while it
+    /// is being looked at.
+    pub fn due(&self, id: &SessionId) -> Option<Timestamp> {
+        self.queue().due(&Key::Session(id.clone()))
+    }
+
     /// Takes the next key, or nothing after at most a second's wait.
     ///
     /// There is one caller, the controller's own loop.

@@ -12,6 +12,8 @@ use crate::policy::{Lifetimes, Persist};
 pub enum Aim {
     /// Its container runs.
     Running,
+    /// Idle for long enough to sleep, and nobody has written so yet.
+    Drowsy(Reason),
     /// Asleep: no container runs, and the next use wakes it.
     Parked(Keep),
     /// Over: no container runs, and the files stay.
@@ -75,17 +77,27 @@ pub fn aim(
         None => activity.last_used,
     };
     let since = believed(since, activity.floor, now);
-    let end = since.max(activity.floor).plus(lifetimes.idle_timeout);
+    let since = since.max(activity.floor);
+    let end = since.plus(lifetimes.idle_timeout);
+    let sleepy = |from: Timestamp| lifetimes.hibernate_idle_after.map(|after| from.plus(after));
+    // What comes first of sleep and end, for one that runs and is idle from then on.
+    let running = |from: Timestamp, end| sleepy(from).map_or(end, |sleepy| sleepy.min(end));
     match (activity.now, &marks.parked) {
         (InUse::No, _) if end < now => (Aim::Over(Reason::Idle), None),
         (InUse::No, Some(_)) => (Aim::Parked(keep(lifetimes)), Some(end)),
-        (InUse::No, None) => (Aim::Running, Some(end)),
+        (InUse::No, None) if sleepy(since).is_some_and(|sleepy| sleepy < now) => {
+            (Aim::Drowsy(Reason::Idle), Some(end))
+        }
+        (InUse::No, None) => (Aim::Running, Some(running(since, end))),
         // Its use ends now at the earliest, so that is from when idleness counts.
         (InUse::Yes, Some(_)) => (
             Aim::Parked(keep(lifetimes)),
             Some(now.plus(lifetimes.idle_timeout)),
         ),
-        (InUse::Yes, None) => (Aim::Running, Some(now.plus(lifetimes.idle_timeout))),
+        (InUse::Yes, None) => {
+            let end = now.plus(lifetimes.idle_timeout);
+            (Aim::Running, Some(running(now, end)))
+        }
     }
 }
 
@@ -107,6 +119,7 @@ pub fn lifetimes_under(sweeps: Sweeps, lifetimes: &Lifetimes, marks: &Marks) -> 
         Sweeps::On => lifetimes.clone(),
         Sweeps::Off => Lifetimes {
             idle_timeout: Duration::MAX,
+            hibernate_idle_after: None,
             workspace_ttl: None,
             container_ttl: None,
             persist: match &marks.closed {
@@ -172,6 +185,7 @@ pub(crate) mod tests {
     pub(crate) fn lifetimes() -> Lifetimes {
         Lifetimes {
             idle_timeout: Duration::from_mins(30),
+            hibernate_idle_after: None,
             workspace_ttl: Some(Duration::from_hours(2)),
             container_ttl: Some(Duration::from_hours(1)),
             persist: Persist::Yes,
@@ -219,6 +233,67 @@ pub(crate) mod tests {
             aim(&marks(), &lifetimes(), busy, mins(10_000)),
             (Aim::Running, Some(mins(10_030)))
         );
+    }
+
+    #[test]
+    fn an_idle_session_is_drowsy_from_its_own_deadline_until_its_end() {
+        // Minutes of hibernate_idle_after, since the last use, and what follows from them.
+        let drowsy = Aim::Drowsy(Reason::Idle);
+        let over = Aim::Over(Reason::Idle);
+        let cases: [(u64, u64, Aim, Option<u64>); 10] = [
+            (5, 0, Aim::Running, Some(5)),
+            (5, 5, Aim::Running, Some(5)),
+            (5, 6, drowsy, Some(30)),
+            (5, 30, drowsy, Some(30)),
+            (5, 31, over, None),
+            (0, 0, Aim::Running, Some(0)),
+            (0, 1, drowsy, Some(30)),
+            // What would sleep only once it is over never does.
+            (30, 30, Aim::Running, Some(30)),
+            (30, 31, over, None),
+            (60, 29, Aim::Running, Some(30)),
+        ];
+        for (after, at, expected, next) in cases {
+            let policy = Lifetimes {
+                hibernate_idle_after: Some(Duration::from_mins(after)),
+                ..lifetimes()
+            };
+            let told = aim(&marks(), &policy, idle_since(T0), mins(at));
+            assert_eq!(told, (expected, next.map(mins)), "{after} {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_used_or_asleep_or_held_is_never_drowsy() {
+        let policy = Lifetimes {
+            hibernate_idle_after: Some(Duration::from_mins(5)),
+            ..lifetimes()
+        };
+        let at = |marks: &Marks, now: InUse, policy: &Lifetimes| {
+            let activity = Activity {
+                now,
+                ..idle_since(T0)
+            };
+            aim(marks, policy, activity, mins(10))
+        };
+        let used = (Aim::Running, Some(mins(15)));
+        assert_eq!(at(&marks(), InUse::Yes, &policy), used);
+        let asleep = marks().parked(T0, Reason::Evicted);
+        for now in [InUse::No, InUse::Yes] {
+            assert_eq!(at(&asleep, now, &policy).0, Aim::Parked(Keep::Container));
+        }
+        let held = lifetimes_under(Sweeps::Off, &policy, &marks());
+        assert_eq!(at(&marks(), InUse::No, &held).0, Aim::Running);
+        // What was woken just now was used just now.
+        let woken = asleep.woken(mins(9));
+        let activity = idle_since(woken.last_used);
+        assert_eq!(aim(&woken, &policy, activity, mins(10)).0, Aim::Running);
+        // Nor does a step of the clock while the daemon was down make anything drowsy.
+        let floored = Activity {
+            floor: mins(9),
+            ..idle_since(T0)
+        };
+        assert_eq!(aim(&marks(), &policy, floored, mins(10)).0, Aim::Running);
     }
 
     #[test]

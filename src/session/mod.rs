@@ -6,6 +6,7 @@ pub mod disk;
 pub mod fact;
 pub mod hold;
 pub mod lifecycle;
+pub mod outlook;
 pub mod phase;
 pub mod rebuild;
 pub mod record;

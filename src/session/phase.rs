@@ -96,6 +96,7 @@ impl Aim {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Drowsy(_) => "drowsy",
             Self::Parked(_) => "parked",
             Self::Closed(_) => "closed",
             Self::Over(_) => "over",

@@ -66,14 +66,14 @@ pub(super) struct Shared {
     pub(super) health: RwLock<Health>,
     pub(super) retention: Retention,
     /// Counts changes of the mirror since the store was opened.
-    pub(super) revision: AtomicU64,
+    pub(super) revision: watch::Sender<u64>,
 }
 
 impl Shared {
     /// Takes over what has been committed, for readers to see.
     pub(super) fn absorb(&self, changes: Changes) {
         write(&self.mirror).absorb(changes);
-        self.revision.fetch_add(1, Ordering::Release);
+        self.revision.send_modify(|revision| *revision += 1);
     }
 }
 
@@ -115,7 +115,7 @@ impl Store {
                 session: options.events_per_session_max,
                 service: options.service_events_max,
             },
-            revision: AtomicU64::new(0),
+            revision: watch::Sender::new(0),
         });
         let (queue, requests) = channel();
         let committer = Committer {
@@ -266,7 +266,12 @@ impl Store {
 
     /// Returns a number that changes with every change of a record or a status.
     pub fn revision(&self) -> u64 {
-        self.0.shared.revision.load(Ordering::Acquire)
+        *self.0.shared.revision.borrow()
+    }
+
+    /// Tells of each change of that number from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.shared.revision.subscribe()
     }
 
     /// Returns the next place in the order of opening; never the same twice, also

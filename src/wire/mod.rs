@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod exec;
+pub mod explain;
 pub mod files;
 pub mod holds;
 pub mod runs;

@@ -94,6 +94,9 @@ pub struct ServicePolicy {
     pub max_sessions_per_tenant: Option<u64>,
     /// Seconds of idleness after which a session may be put to sleep for another.
     pub evict_idle_after: Option<u64>,
+    /// Seconds of idleness after which a session is put to sleep with or without need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hibernate_idle_after: Option<u64>,
     /// The service's default.
     pub mem_limit: Option<String>,
     /// The service's default.

@@ -34,6 +34,7 @@ mod inside;
 mod kill_matrix;
 mod kill_steps;
 mod laws;
+mod lifecycle;
 mod limits;
 mod operator;
 mod ownership;

@@ -2,6 +2,7 @@
 
 mod events;
 mod files;
+mod lifecycle;
 mod workspaces;
 
 use serde_json::{Map, Value, json};
@@ -136,7 +137,7 @@ const SCHEMAS: &[Schema] = &[
             ("workspace_size", Of::Maybe(&Of::Text)),
             ("workspace_size_enforced_by", Of::Text),
         ],
-        &[],
+        &[("hibernate_idle_after", Of::Integer)],
     ),
     ("HoldList", &[("holds", Of::Listed("HoldInfo"))], &[]),
     (
@@ -413,6 +414,7 @@ pub(super) fn schemas() -> Value {
         SCHEMAS,
         events::SCHEMAS,
         files::SCHEMAS,
+        lifecycle::SCHEMAS,
         workspaces::SCHEMAS,
     ];
     let all = all.iter().copied().flatten();

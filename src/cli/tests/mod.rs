@@ -6,6 +6,7 @@ mod events;
 mod exec;
 mod failing;
 mod holds;
+mod lifecycle;
 mod removal;
 mod runs;
 mod sessions;

@@ -254,6 +254,28 @@ pub(super) const ROWS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_OPEN_QUEUE_MAX",
+        kind: Whole(0, 10_000),
+        default: Is("100"),
+        group: Capacity,
+        doc: "Openings that may wait at a ceiling at once; 0 has none wait.",
+        nuance: "Who asks with `POST /sessions?wait=SECONDS` waits for a place, first come \
+            first served. Beyond this many an opening is refused at once, as without `wait`. \
+            Each holds a connection.",
+        example: "20",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_OPEN_WAIT_MAX",
+        kind: Secs(0),
+        default: Is("300"),
+        group: Capacity,
+        doc: "Seconds that an opening may wait at a ceiling at most.",
+        nuance: "Who asks for more waits this long.",
+        example: "60",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_MEM_LIMIT",
         kind: MaybeSize,
         default: Is("1g"),
@@ -381,6 +403,19 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "A session with a command in flight is not idle. Its files stay where \
             SANDBOXD_WORKSPACE_ROOT is set, and go with it otherwise.",
         example: "3600",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_HIBERNATE_IDLE_AFTER",
+        kind: MaybeSecs(0),
+        default: Nothing("sessions sleep only to make room"),
+        group: Lifetimes,
+        doc: "Seconds without use after which a session is put to sleep, also where nobody \
+            needs its place.",
+        nuance: "Needs SANDBOXD_WORKSPACE_ROOT, and has no effect where it is not below \
+            SANDBOXD_IDLE_TIMEOUT, which then counts from falling asleep. The next use wakes \
+            the session under the same token; processes that it left are gone.",
+        example: "300",
         ..BASE
     },
     Setting {
