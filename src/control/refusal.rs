@@ -288,42 +288,32 @@ impl Refusal {
     pub fn ceiling(&self) -> Option<Ceiling> {
         let service = || "service".to_owned();
         let session = |id: &SessionId| format!("session:{id}");
-        Some(match self {
-            Self::OpenCeiling { limit, used } => {
-                ceiling("max_open_sessions", *limit, *used, service())
-            }
+        let (name, limit, used, scope) = match self {
+            Self::OpenCeiling { limit, used } => ("max_open_sessions", limit, used, service()),
             Self::TenantCeiling {
                 tenant,
                 limit,
                 used,
-            } => ceiling(
-                "max_sessions_per_tenant",
-                *limit,
-                *used,
-                format!("tenant:{tenant}"),
-            ),
-            Self::ResidentCeiling { limit, used, .. } => {
-                ceiling("max_sessions", *limit, *used, service())
+            } => {
+                let scope = format!("tenant:{tenant}");
+                ("max_sessions_per_tenant", limit, used, scope)
             }
+            Self::ResidentCeiling { limit, used, .. } => ("max_sessions", limit, used, service()),
             Self::CommandCeiling { limit, used } => {
-                ceiling("max_running_commands", *limit, *used, service())
+                ("max_running_commands", limit, used, service())
             }
             Self::SessionCommandCeiling { id, limit, used } => {
-                ceiling("max_session_commands", *limit, *used, session(id))
+                ("max_session_commands", limit, used, session(id))
             }
-            Self::TtyCeiling { id, limit, used } => {
-                ceiling("max_session_ttys", *limit, *used, session(id))
-            }
-            Self::ViewerCeiling { id, limit, .. } => {
-                ceiling("tty_viewers", *limit, *limit, session(id))
-            }
+            Self::TtyCeiling { id, limit, used } => ("max_session_ttys", limit, used, session(id)),
+            Self::ViewerCeiling { id, limit, .. } => ("tty_viewers", limit, limit, session(id)),
             Self::WorkspaceFull {
                 id, limit, used, ..
-            } => ceiling("workspace_size", *limit, *used, session(id)),
-            Self::ArchiveCeiling { limit } => ceiling("archives", *limit, *limit, service()),
+            } => ("workspace_size", limit, used, session(id)),
+            Self::ArchiveCeiling { limit } => ("archives", limit, limit, service()),
             Self::SandboxCeiling {
                 id, name, limit, ..
-            } => ceiling(name, *limit, *limit, session(id)),
+            } => (*name, limit, limit, session(id)),
             Self::Files(refusal) => return refusal.ceiling(),
             Self::UnknownRuntime { .. }
             | Self::UserNotPossible(_)
@@ -357,7 +347,8 @@ impl Refusal {
             | Self::StoreUnavailable(_)
             | Self::SandboxGone(_)
             | Self::ShuttingDown => return None,
-        })
+        };
+        Some(ceiling(name, *limit, *used, scope))
     }
 }
 
