@@ -94,7 +94,8 @@ def main():
         print(f"after {options.commands:,} more:          {reading(options.pid)} ({rate:.0f} commands/s)")
         print(f"agent after that:             {agent_of(engine, container)}")
     finally:
-        service.call("DELETE", f"/sessions/{session}?purge=true")
+        # Its connection has rested for long, and may be closed.
+        bench.Client(options.url, options.token).call("DELETE", f"/sessions/{session}?purge=true")
 
 
 if __name__ == "__main__":
