@@ -96,7 +96,7 @@ pub(super) async fn write(
     let bytes = match caller.control().native_write_max(caller.id()) {
         Err(refusal) => Err(refusal.into()),
         Ok(bytes_max) if announced.is_some_and(|bytes| bytes_max < bytes) => Err(too_large()),
-        Ok(bytes_max) => collect(&mut pieces, bytes_max, &mut share).await,
+        Ok(bytes_max) => collect(&mut pieces, (announced, bytes_max), &mut share).await,
     };
     let bytes = match bytes {
         Ok(bytes) => bytes,
@@ -113,10 +113,13 @@ pub(super) async fn write(
 /// Collects a body, counting its bytes as they arrive.
 async fn collect(
     pieces: &mut Streamed,
-    bytes_max: u64,
+    (announced, bytes_max): (Option<u64>, u64),
     share: &mut Share,
 ) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
+    let length = announced.and_then(|length| usize::try_from(length).ok());
+    let length = length.unwrap_or_default();
+    share.grow_to(length)?;
+    let mut bytes = Vec::with_capacity(length);
     while let Some(piece) = pieces.next().await? {
         let length = bytes.len() + piece.len();
         if bytes_max < u64::try_from(length).unwrap_or(u64::MAX) {

@@ -155,6 +155,7 @@ impl Control {
         if self.open_record(id).is_none() {
             return Err(Refusal::NoSession(id.clone()));
         }
+        self.log_is_whole().await?;
         let page = match events.limit {
             Some(limit) => Page::Oldest(limit),
             None => Page::Newest(EVENTS_DEFAULT),

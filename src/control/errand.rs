@@ -23,6 +23,17 @@ use crate::session::record::{Event, Record};
 use crate::store::Batch;
 use crate::wire::files::ResetTold;
 
+/// Operations that change nothing.
+const LOOKS: [&str; 8] = [
+    "read",
+    "read_bytes",
+    "exists",
+    "ls",
+    "glob",
+    "grep",
+    "stat",
+    "realpath",
+];
 /// How often a command is offered to a sandbox that had ended just then.
 const TRIES_MAX: usize = 3;
 
@@ -223,12 +234,14 @@ impl Control {
         })
     }
 
-    /// Appends to the session's log, on disk before the reply.
+    /// Appends to the session's log: of what changed something, out of this process before
+    /// the reply; of a look at something a moment later, and before anybody reads the log.
     pub(super) async fn write_down(&self, id: &SessionId, entry: Entry<'_>) {
         let now = self.0.books.clock.now();
         let took = now.since(entry.began).as_micros();
         let took = u64::try_from(took).unwrap_or(u64::MAX);
         self.0.metrics.count(&entry, took);
+        let is_a_look = LOOKS.contains(&entry.op);
         let mut facts = BTreeMap::new();
         if let Some(why) = entry.why {
             facts.insert("reason".to_owned(), why.to_owned());
@@ -258,7 +271,13 @@ impl Control {
         if let Some(incarnation) = entry.told {
             batch = batch.told(id, incarnation);
         }
-        if let Err(error) = self.0.books.store.commit(batch).await {
+        let store = &self.0.books.store;
+        let committed = if is_a_look && entry.told.is_none() {
+            store.commit_soon(batch).await
+        } else {
+            store.commit(batch).await.map(drop)
+        };
+        if let Err(error) = committed {
             warn!(session = %id, error = %chain(&error), "an event could not be written down");
         }
     }

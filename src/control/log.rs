@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::id::{SessionId, Tenant};
 use crate::session::Fact;
 use crate::session::record::{Event, Record};
-use crate::store::Page;
+use crate::store::{CommitError, Page};
 use crate::wire::events::{ServiceEvent, ServiceEvents};
 
 /// How often it is looked whether the log has grown: a look at a number in memory.
@@ -57,6 +57,7 @@ impl Control {
     /// Without `after` the newest that fit are looked for among the last
     /// `EVENTS_SCANNED_MAX` events.
     pub async fn service_log(&self, wanted: Wanted) -> Result<ServiceEvents, Refusal> {
+        self.log_is_whole().await?;
         let store = self.0.books.store.clone();
         let read = move || {
             let page = match wanted.after {
@@ -81,6 +82,15 @@ impl Control {
                 .map(|(seq, event)| on_wire(seq, event))
                 .collect(),
         })
+    }
+
+    /// Waits until everything that was answered before is in the logs.
+    pub(super) async fn log_is_whole(&self) -> Result<(), Refusal> {
+        match self.0.books.store.settled().await {
+            Err(CommitError::Closed) => Err(Refusal::ShuttingDown),
+            // What is on the disk can be read, whatever became of the rest.
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Waits until the log has events after this one, but not beyond the deadline.

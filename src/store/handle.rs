@@ -152,6 +152,27 @@ impl Store {
     /// Dropping the future after its first poll may cancel nothing: a batch that is
     /// queued is committed.
     pub async fn commit(&self, batch: Batch) -> Result<Committed, CommitError> {
+        let outcome = self.queue(batch).await?;
+        outcome.await.map_err(|_| CommitError::Closed)?
+    }
+
+    /// Has a batch committed, and waits for its place in the queue alone: for what nobody
+    /// relies on, such as the event of a look at something.
+    ///
+    /// Whatever is committed afterwards comes after it, and so does a [`Store::settled`].
+    pub async fn commit_soon(&self, batch: Batch) -> Result<(), CommitError> {
+        self.queue(batch).await.map(drop)
+    }
+
+    /// Waits until everything that was queued before is committed or has failed.
+    pub async fn settled(&self) -> Result<(), CommitError> {
+        self.commit(Batch::new()).await.map(drop)
+    }
+
+    async fn queue(
+        &self,
+        batch: Batch,
+    ) -> Result<oneshot::Receiver<Result<Committed, CommitError>>, CommitError> {
         let places = Arc::clone(&self.0.places);
         let place = places
             .acquire_owned()
@@ -163,7 +184,7 @@ impl Store {
             reply,
             _place: place,
         }))?;
-        outcome.await.map_err(|_| CommitError::Closed)?
+        Ok(outcome)
     }
 
     /// Returns the record of a session.

@@ -9,13 +9,14 @@ use std::io::{self, Read};
 
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
 
+use super::ahead::{self, Flow, Next};
 use super::expression::Expression;
 use super::patience::{Cut, Patience, Reach, Stop};
 use super::pattern::Pattern;
 use super::skipped::{Skipped, Why};
 use super::start::{SearchError, Start};
 use super::walk::Walk;
-use crate::workspace::{FileError, Kind};
+use crate::workspace::FileError;
 
 /// Whether what is hidden, whose name begins with a dot, is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,13 @@ pub struct Query<'a> {
     pub filter: Option<&'a Pattern>,
     /// What becomes of hidden files. A start that is hidden itself is always searched.
     pub hidden: Hidden,
+}
+
+impl Query<'_> {
+    /// Tells whether a file of this path is searched.
+    pub(super) fn wants(&self, path: &[u8]) -> bool {
+        self.filter.is_none_or(|filter| filter.fits(path))
+    }
 }
 
 /// What a search for lines may take.
@@ -147,42 +155,37 @@ impl<'a> Search<'a> {
     }
 
     fn directory(mut self, dir: &crate::workspace::Dir) -> Result<Grepped, SearchError> {
-        let mut walk = Walk::begin(dir, self.bounds.reach).map_err(SearchError::Start)?;
-        loop {
-            let kind = match walk.next(self.patience) {
-                Ok(Some(kind)) => kind,
-                Ok(None) => break,
-                Err(stop) => {
-                    walk.note_cut(SearchError::unless_late(stop)?);
-                    break;
-                }
-            };
-            if self.query.hidden == Hidden::Skipped && walk.name().starts_with(b".") {
-                walk.pass_by();
-                continue;
+        let walk = Walk::begin(dir, self.bounds.reach).map_err(SearchError::Start)?;
+        let mut grepped = Grepped::default();
+        ahead::each(walk, (self.query, self.patience), |next| {
+            self.take(next, &mut grepped)
+        })?;
+        grepped.hits = self.hits;
+        Ok(grepped)
+    }
+
+    fn take(&mut self, next: Next, grepped: &mut Grepped) -> Result<Flow, SearchError> {
+        grepped.skipped.absorb(next.left);
+        let Some((path, opened)) = next.file else {
+            grepped.cut = next.cut;
+            return Ok(Flow::Over);
+        };
+        let ending = match opened {
+            Ok(opened) => self.file(opened.file, &path),
+            Err(why) => Ending::Left(why),
+        };
+        match ending {
+            Ending::Whole => Ok(Flow::On),
+            Ending::Left(why) => {
+                grepped.skipped.note(&path, why);
+                Ok(Flow::On)
             }
-            if kind != Kind::File || !self.is_wanted(walk.path()) {
-                continue;
+            Ending::Cut(cut) => {
+                grepped.cut = Some(cut);
+                Ok(Flow::Over)
             }
-            let ending = match walk.open() {
-                Ok(opened) => self.file(opened.file, walk.path()),
-                Err(why) => Ending::Left(why),
-            };
-            match ending {
-                Ending::Whole => {}
-                Ending::Left(why) => walk.skip(why),
-                Ending::Cut(cut) => {
-                    walk.note_cut(cut);
-                    break;
-                }
-                Ending::Cancelled => return Err(SearchError::Cancelled),
-            }
+            Ending::Cancelled => Err(SearchError::Cancelled),
         }
-        Ok(Grepped {
-            hits: self.hits,
-            cut: walk.cut,
-            skipped: walk.skipped,
-        })
     }
 
     fn single(mut self, start: Start<'_>) -> Result<Grepped, SearchError> {
@@ -191,7 +194,7 @@ impl<'a> Search<'a> {
             .open_file(start.path)
             .map_err(SearchError::Start)?;
         let mut grepped = Grepped::default();
-        if self.is_wanted(start.path.name().unwrap_or_default()) {
+        if self.query.wants(start.path.name().unwrap_or_default()) {
             match self.file(opened.file, b"") {
                 Ending::Whole => {}
                 Ending::Left(why) => grepped.skipped.note(b"", why),
@@ -201,10 +204,6 @@ impl<'a> Search<'a> {
         }
         grepped.hits = self.hits;
         Ok(grepped)
-    }
-
-    fn is_wanted(&self, path: &[u8]) -> bool {
-        self.query.filter.is_none_or(|filter| filter.fits(path))
     }
 
     /// Searches a file, under this path.

@@ -5,7 +5,8 @@
 //! byte from outside. Every call is bounded in depth, entries, bytes, memory and time, and
 //! holds a handful of descriptors however deep the tree is.
 
-pub(super) mod descent;
+pub(super) mod ahead;
+mod descent;
 mod expression;
 mod glob;
 mod grep;

@@ -88,6 +88,14 @@ impl From<FileError> for Why {
 }
 
 impl Skipped {
+    /// Adds what was left out later.
+    pub(super) fn absorb(&mut self, later: Self) {
+        for left in later.listed {
+            self.note(&left.path, left.why);
+        }
+        self.more = self.more.saturating_add(later.more);
+    }
+
     /// Notes a path that is left out.
     pub fn note(&mut self, path: &[u8], why: Why) {
         if self.listed.len() < SKIPPED_MAX {
