@@ -13,8 +13,9 @@ use crate::workspace::{Kind, Opened};
 
 /// Files that are searched before a second thread is worth its start.
 const ALONE_FILES: usize = 64;
-/// Files that are open and wait for their search.
-const WAITING_FILES_MAX: usize = 32;
+/// Files that are handed over together: one by one, the threads would wake each other more
+/// than they work. Three times as many are open at once.
+const BATCH_FILES_MAX: usize = 16;
 
 /// The next file of a search, or its end.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ pub(super) fn each(
             return Ok(());
         }
     }
-    let (send, waiting) = sync_channel(WAITING_FILES_MAX);
+    let (send, waiting) = sync_channel(1);
     let is_done = scope(|scope| {
         let walk = &mut walk;
         let open = move || open_ahead(walk, (query, patience), &send);
@@ -55,7 +56,7 @@ pub(super) fn each(
             return Ok(false);
         }
         // With the end of the loop the other end of the channel goes, and so does the thread.
-        for next in waiting {
+        for next in waiting.into_iter().flatten() {
             if search(next?)? == Flow::Over {
                 break;
             }
@@ -70,12 +71,17 @@ pub(super) fn each(
 fn open_ahead(
     walk: &mut Walk,
     (query, patience): (Query<'_>, &Patience),
-    send: &SyncSender<Result<Next, SearchError>>,
+    send: &SyncSender<Vec<Result<Next, SearchError>>>,
 ) {
-    loop {
-        let next = next(walk, query, patience);
-        let is_last = next.as_ref().is_ok_and(|next| next.file.is_none()) || next.is_err();
-        if send.send(next).is_err() || is_last {
+    let mut is_last = false;
+    while !is_last {
+        let mut batch = Vec::with_capacity(BATCH_FILES_MAX);
+        while !is_last && batch.len() < BATCH_FILES_MAX {
+            let next = next(walk, query, patience);
+            is_last = next.as_ref().map_or(true, |next| next.file.is_none());
+            batch.push(next);
+        }
+        if send.send(batch).is_err() {
             return;
         }
     }
