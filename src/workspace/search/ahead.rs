@@ -14,8 +14,10 @@ use crate::workspace::{Kind, Opened};
 /// Files that are searched before a second thread is worth its start.
 const ALONE_FILES: usize = 64;
 /// Files that are handed over together: one by one, the threads would wake each other more
-/// than they work. Three times as many are open at once.
+/// than they work.
 const BATCH_FILES_MAX: usize = 16;
+/// Batches that wait between one that is being opened and one that is being searched.
+const WAITING_BATCHES_MAX: usize = 1;
 
 /// The next file of a search, or its end.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub(super) fn each(
             return Ok(());
         }
     }
-    let (send, waiting) = sync_channel(1);
+    let (send, waiting) = sync_channel(WAITING_BATCHES_MAX);
     let is_done = scope(|scope| {
         let walk = &mut walk;
         let open = move || open_ahead(walk, (query, patience), &send);
