@@ -3,7 +3,7 @@
 use std::io;
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::HeaderName;
 use axum::http::{Request, Response};
 use bytes::Bytes;
 use futures_util::stream::try_unfold;
@@ -94,13 +94,10 @@ pub(super) async fn log(
         let bytes = following.next().await?;
         Ok::<_, io::Error>(bytes.map(|bytes| (bytes, following)))
     });
-    let mut reply = reply::typed("text/event-stream", Body::from_stream(body));
-    let headers = reply.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let buffering = HeaderName::from_static("x-accel-buffering");
-    headers.insert(buffering, HeaderValue::from_static("no"));
-    Ok(reply)
+    Ok(reply::going_on(
+        "text/event-stream",
+        Body::from_stream(body),
+    ))
 }
 
 /// A reader who goes on with the log.

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -134,14 +134,7 @@ pub(super) async fn answer<P: Pieces>(
         let bytes = writing.next().await?;
         Ok::<_, io::Error>(bytes.map(|bytes| (bytes, writing)))
     });
-    let mut reply = reply::typed(content_type, Body::from_stream(body));
-    let headers = reply.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Some proxies would gather what has to arrive at once.
-    let buffering = HeaderName::from_static("x-accel-buffering");
-    headers.insert(buffering, HeaderValue::from_static("no"));
-    Ok(reply)
+    Ok(reply::going_on(content_type, Body::from_stream(body)))
 }
 
 /// A piece on its way; kept until it is there, since what it had read would be lost.

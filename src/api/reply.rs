@@ -1,7 +1,9 @@
 //! Writes replies.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{Response, StatusCode};
 use serde::Serialize;
 
@@ -23,6 +25,18 @@ pub(super) fn typed(content_type: &'static str, body: Body) -> Response<Body> {
     let mut reply = Response::new(body);
     let kind = HeaderValue::from_static(content_type);
     reply.headers_mut().insert(CONTENT_TYPE, kind);
+    reply
+}
+
+/// Writes a body that goes on while its reader waits, and is kept by nobody on the way.
+pub(super) fn going_on(content_type: &'static str, body: Body) -> Response<Body> {
+    let mut reply = typed(content_type, body);
+    let headers = reply.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Some proxies would gather what has to arrive at once.
+    let buffering = HeaderName::from_static("x-accel-buffering");
+    headers.insert(buffering, HeaderValue::from_static("no"));
     reply
 }
 

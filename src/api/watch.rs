@@ -1,10 +1,8 @@
 //! Tells of changes in a directory as server-sent events.
 
 use std::io;
-use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{Request, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,15 +14,13 @@ use tokio_util::sync::CancellationToken;
 use crate::api::auth::SessionCaller;
 use crate::api::edge::stopping;
 use crate::api::error::Failure;
+use crate::api::output::HEARTBEAT;
 use crate::api::routes::{Param, ParamKind};
 use crate::api::validate::Form;
 use crate::api::{paths, query, reply};
 use crate::control::files::{GivenPath, Watching};
 use crate::wire::files::FileChange;
 use crate::workspace::Alteration;
-
-/// How often a listener hears that the connection lives.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 pub(super) const QUERY: &[Param] = &[
     Param {
@@ -54,14 +50,10 @@ pub(super) async fn watch(
         let event = telling.next().await;
         Ok::<_, io::Error>(event.map(|event| (event, telling)))
     });
-    let mut reply = reply::typed("text/event-stream", Body::from_stream(body));
-    let headers = reply.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Some proxies would gather what has to arrive at once.
-    let buffering = HeaderName::from_static("x-accel-buffering");
-    headers.insert(buffering, HeaderValue::from_static("no"));
-    Ok(reply)
+    Ok(reply::going_on(
+        "text/event-stream",
+        Body::from_stream(body),
+    ))
 }
 
 fn read_path(text: &str) -> Result<GivenPath, Failure> {
