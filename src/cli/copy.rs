@@ -11,7 +11,7 @@ use super::args::{self, Output, Place};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::printer::Printer;
-use crate::client::{Client, FilePieces};
+use crate::client::{Client, ReplyPieces};
 use crate::id::{RequestId, SessionId};
 
 /// Bytes that are read of a local file at a time.
@@ -145,7 +145,7 @@ fn landing(to: &Path, name: &str) -> PathBuf {
 /// Writes a file beside its place, and puts it there when it is whole.
 async fn save(
     printer: &mut Printer<'_>,
-    mut pieces: FilePieces,
+    mut pieces: ReplyPieces,
     to: &Path,
 ) -> Result<Exit, Failure> {
     let unwritten = |source| local("write", to, source);

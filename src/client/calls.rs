@@ -103,7 +103,7 @@ pub struct ListOptions {
 /// Calls one service; cheap to clone, with a pool of connections in common.
 #[derive(Clone)]
 pub struct Client {
-    pub(super) transport: Transport,
+    transport: Transport,
     // Marked sensitive, so that neither we nor hyper print it.
     token: Option<HeaderValue>,
     deadline: Duration,
@@ -305,6 +305,17 @@ impl Client {
     /// Sends a call and returns the body of its success.
     pub(super) async fn send(&self, call: &Call) -> Result<Bytes, Error> {
         let (request, request_id) = self.request(call);
+        self.exchange(call, request, &request_id).await
+    }
+
+    /// Sends the request of a call, whatever became of it, and returns the body of its
+    /// success.
+    pub(super) async fn exchange(
+        &self,
+        call: &Call,
+        request: Request<Sent>,
+        request_id: &RequestId,
+    ) -> Result<Bytes, Error> {
         let bounds = (call.deadline, call.reply_bytes_max);
         let reply = self.transport.send(request, bounds).await?;
         if reply.status.is_success() {
@@ -354,13 +365,9 @@ impl Client {
         if let Some(bytes) = bytes {
             request.headers_mut().insert(CONTENT_LENGTH, bytes.into());
         }
-        let bounds = (call.deadline, call.reply_bytes_max);
-        let reply = self.transport.send(request.map(|_| body), bounds).await?;
-        if !reply.status.is_success() {
-            let status = reply.status.as_u16();
-            return Err(refusal(status, &reply.body, request_id.as_str()));
-        }
-        parsed(call, &reply.body)
+        let request = request.map(|_| body);
+        let body = self.exchange(call, request, &request_id).await?;
+        parsed(call, &body)
     }
 
     pub(super) fn request(&self, call: &Call) -> (Request<Sent>, RequestId) {
@@ -401,7 +408,7 @@ impl fmt::Debug for Client {
     }
 }
 
-fn parsed<T: DeserializeOwned>(call: &Call, body: &[u8]) -> Result<T, Error> {
+pub(super) fn parsed<T: DeserializeOwned>(call: &Call, body: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(body).map_err(|source| Error::Malformed {
         call: format!("{} {}", call.method, call.path),
         source,

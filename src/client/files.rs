@@ -7,11 +7,12 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::Method;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use tokio::sync::mpsc::Receiver;
 
 use super::calls::{Call, Client, Query, Sends};
 use super::error::Error;
+use super::pieces::ReplyPieces;
 use super::transport::Sent;
 use crate::id::SessionId;
 use crate::wire::files::Uploaded;
@@ -25,13 +26,11 @@ pub type UploadPieces = Receiver<io::Result<Bytes>>;
 
 impl Client {
     /// Begins to read a file of a session.
-    pub async fn download(&self, id: &SessionId, path: &str) -> Result<FilePieces, Error> {
+    pub async fn download(&self, id: &SessionId, path: &str) -> Result<ReplyPieces, Error> {
         let mut query = Query::default();
         query.add("path", Some(path));
         let call = self.get(query.after(&format!("/sessions/{id}/file")));
-        let body = self.open_reply(&call).await?;
-        let url = self.endpoint().to_string();
-        Ok(FilePieces { body, url })
+        self.pieces(&call).await
     }
 
     /// Replaces a file of a session by pieces as they come, until their sender is dropped.
@@ -58,33 +57,5 @@ impl Client {
             ..self.get(query.after(&format!("/sessions/{id}/file")))
         };
         self.json_of_stream(&call, body, bytes).await
-    }
-}
-
-/// A file as it comes; dropping it ends the reading.
-#[derive(Debug)]
-pub struct FilePieces {
-    body: Incoming,
-    url: String,
-}
-
-impl FilePieces {
-    /// Waits for the next piece; `None` once the file is whole.
-    ///
-    /// # Errors
-    /// It broke off.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|source| Error::Unreachable {
-                url: self.url.clone(),
-                source: Box::new(source),
-            })?;
-            if let Ok(piece) = frame.into_data()
-                && !piece.is_empty()
-            {
-                return Ok(Some(piece));
-            }
-        }
-        Ok(None)
     }
 }

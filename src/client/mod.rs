@@ -21,6 +21,7 @@ mod error;
 mod files;
 mod lifecycle;
 mod log;
+mod pieces;
 mod remote;
 mod runs;
 mod transport;
@@ -38,8 +39,9 @@ pub use calls::{
 pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
-pub use files::{FilePieces, UploadPieces};
+pub use files::UploadPieces;
 pub use log::EventOptions;
+pub use pieces::ReplyPieces;
 pub use remote::{
     Edited, Existing, FileLines, Found, GrepOptions, InvalidSandbox, LINES_DEFAULT,
     OperationFailure, RemoteSandbox, RemoteSandboxBuilder, ReplaceText, SESSION_ENDED,
@@ -52,5 +54,5 @@ pub use runs::{
 pub use transport::{IDLE_CONNECTIONS_MAX, REPLY_BYTES_MAX};
 pub use ttys::{TTY_INPUT_BYTES_MAX, TTY_MESSAGE_BYTES_MAX, TtyInput, TtyOutput, TtyTold};
 pub use workspaces::{
-    ArchiveFormat, ArchivePieces, IMPORT_TIME_MAX, ImportOptions, WorkspaceListOptions, WriteOver,
+    ArchiveFormat, IMPORT_TIME_MAX, ImportOptions, WorkspaceListOptions, WriteOver,
 };

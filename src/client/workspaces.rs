@@ -7,15 +7,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper::ext::on_informational;
 use hyper::header::{CONTENT_TYPE, EXPECT, HeaderValue};
 use hyper::{Method, StatusCode};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use super::calls::{Call, Client, Query};
-use super::error::{Error, refusal};
+use super::calls::{Call, Client, Query, parsed};
+use super::error::Error;
+use super::pieces::ReplyPieces;
 use crate::id::{Alias, SessionId, Tenant};
 use crate::wire::workspaces::{ImportResponse, WorkspaceList};
 
@@ -90,14 +91,11 @@ impl Client {
         &self,
         id: &SessionId,
         format: ArchiveFormat,
-    ) -> Result<ArchivePieces, Error> {
+    ) -> Result<ReplyPieces, Error> {
         let mut query = Query::default();
         query.add("format", Some(format.as_str()));
         let call = self.get(query.after(&format!("/workspaces/{id}/export")));
-        Ok(ArchivePieces {
-            body: self.open_reply(&call).await?,
-            url: self.endpoint().to_string(),
-        })
+        self.pieces(&call).await
     }
 
     /// Sends an archive into the workspace of a session that is new or closed, as its
@@ -145,41 +143,7 @@ impl Client {
         let kind = HeaderValue::from_static("application/octet-stream");
         headers.insert(CONTENT_TYPE, kind);
         headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
-        let bounds = (call.deadline, call.reply_bytes_max);
-        let reply = self.transport.send(request, bounds).await?;
-        if !reply.status.is_success() {
-            let status = reply.status.as_u16();
-            return Err(refusal(status, &reply.body, request_id.as_str()));
-        }
-        serde_json::from_slice(&reply.body).map_err(|source| Error::Malformed {
-            call: format!("{} {}", call.method, call.path),
-            source,
-        })
-    }
-}
-
-/// An archive as it comes; dropping it ends the reading.
-#[derive(Debug)]
-pub struct ArchivePieces {
-    body: Incoming,
-    url: String,
-}
-
-impl ArchivePieces {
-    /// Waits for the next piece; `None` at the end of the archive.
-    ///
-    /// # Errors
-    /// The connection broke: what came is not the whole archive.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|source| Error::Unreachable {
-                url: self.url.clone(),
-                source: Box::new(source),
-            })?;
-            if let Ok(data) = frame.into_data() {
-                return Ok(Some(data));
-            }
-        }
-        Ok(None)
+        let body = self.exchange(&call, request, &request_id).await?;
+        parsed(&call, &body)
     }
 }

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use axum::http::HeaderValue;
+
 use super::*;
 use crate::id::RunId;
 
