@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::{Request, Response};
+use bytes::Bytes;
 
 use crate::api::auth::SessionCaller;
 use crate::api::body::{JsonText, Streamed};
@@ -93,42 +94,41 @@ pub(super) async fn write(
     let room = request.extensions().get::<BodyRoom>().cloned();
     let mut share = room.unwrap_or_default().share();
     let mut pieces = Streamed::of(request);
-    let bytes = match caller.control().native_write_max(caller.id()) {
+    let collected = match caller.control().native_write_max(caller.id()) {
         Err(refusal) => Err(refusal.into()),
         Ok(bytes_max) if announced.is_some_and(|bytes| bytes_max < bytes) => Err(too_large()),
         Ok(bytes_max) => collect(&mut pieces, (announced, bytes_max), &mut share).await,
     };
-    let bytes = match bytes {
-        Ok(bytes) => bytes,
+    let body = match collected {
+        Ok(body) => body,
         Err(failure) => {
             pieces.discard().await;
             return Err(failure);
         }
     };
-    let asked = (Native::Write(bytes), path);
+    let asked = (Native::Write(body), path);
     let answer = caller.control().native(caller.id(), asked, &request_id);
     Ok(written(answer.await?))
 }
 
-/// Collects a body, counting its bytes as they arrive.
+/// Collects a body as it comes, counting its bytes.
 async fn collect(
     pieces: &mut Streamed,
     (announced, bytes_max): (Option<u64>, u64),
     share: &mut Share,
-) -> Result<Vec<u8>, Failure> {
-    let length = announced.and_then(|length| usize::try_from(length).ok());
-    let length = length.unwrap_or_default();
-    share.grow_to(length)?;
-    let mut bytes = Vec::with_capacity(length);
+) -> Result<Vec<Bytes>, Failure> {
+    let announced = announced.and_then(|length| usize::try_from(length).ok());
+    share.grow_to(announced.unwrap_or_default())?;
+    let (mut whole, mut length) = (Vec::new(), 0);
     while let Some(piece) = pieces.next().await? {
-        let length = bytes.len() + piece.len();
+        length += piece.len();
         if bytes_max < u64::try_from(length).unwrap_or(u64::MAX) {
             return Err(too_large());
         }
         share.grow_to(length)?;
-        bytes.extend_from_slice(&piece);
+        whole.push(piece);
     }
-    Ok(bytes)
+    Ok(whole)
 }
 
 fn too_large() -> Failure {

@@ -31,8 +31,9 @@ use crate::control::Control;
 const HEADERS_MAX: usize = 64;
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Bytes that are buffered of a connection.
-const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// Bytes that are buffered of a connection: a body that comes fast is taken in pieces of up to
+/// that, and each piece costs a turn of the scheduler.
+const BUFFER_BYTES_MAX: usize = 256 << 10;
 /// How long accepting rests after it failed, for instance for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 

@@ -20,7 +20,7 @@ use crate::sandbox::commands::{
 };
 use crate::session::Fact;
 use crate::session::record::{Event, Record};
-use crate::store::Batch;
+use crate::store::{Batch, CommitError};
 use crate::wire::files::ResetTold;
 
 /// Operations that change nothing.
@@ -104,6 +104,47 @@ pub(super) struct Entry<'e> {
     pub(super) told: Option<u64>,
     /// Whether the sandbox was refused processes meanwhile.
     pub(super) short_of_processes: bool,
+}
+
+/// What an entry says, whatever becomes of what was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    /// The operation.
+    pub(super) op: &'static str,
+    /// What it is about.
+    pub(super) target: String,
+    /// When it was asked for.
+    pub(super) began: Timestamp,
+    /// The request that asked.
+    pub(super) request_id: RequestId,
+}
+
+impl Account {
+    /// Makes the entry of how it ended.
+    pub(super) fn entry(&self, ok: bool, detail: String, told: Option<u64>) -> Entry<'_> {
+        Entry {
+            op: self.op,
+            target: &self.target,
+            ok,
+            detail,
+            why: None,
+            began: self.began,
+            request_id: &self.request_id,
+            told,
+            short_of_processes: false,
+        }
+    }
+}
+
+/// Whether an entry is in the logs.
+#[derive(Debug)]
+pub(super) enum Noted {
+    /// Not yet.
+    No,
+    /// It is on its way to them, and out of this process.
+    Down,
+    /// It is to be committed before the reply.
+    Left(Batch),
 }
 
 /// Makes a task of what was asked for.
@@ -237,11 +278,38 @@ impl Control {
     /// Appends to the session's log: of what changed something, out of this process before
     /// the reply; of a look at something a moment later, and before anybody reads the log.
     pub(super) async fn write_down(&self, id: &SessionId, entry: Entry<'_>) {
+        let is_a_look = LOOKS.contains(&entry.op) && entry.told.is_none();
+        let batch = self.put_into_words(id, entry);
+        if is_a_look {
+            let queued = self.0.books.store.commit_soon(batch).await;
+            complain(id, queued);
+        } else {
+            self.commit_event(id, batch).await;
+        }
+    }
+
+    /// Appends to the session's log, out of this process, on a thread that may block. What
+    /// it gives back is to be committed before the reply.
+    pub(super) fn jot_down(&self, id: &SessionId, entry: Entry<'_>) -> Noted {
+        let batch = self.put_into_words(id, entry);
+        match self.0.books.store.jot(batch) {
+            Ok(()) => Noted::Down,
+            Err(batch) => Noted::Left(batch),
+        }
+    }
+
+    /// Commits what is to be in the logs before the reply.
+    pub(super) async fn commit_event(&self, id: &SessionId, batch: Batch) {
+        let committed = self.0.books.store.commit(batch).await.map(drop);
+        complain(id, committed);
+    }
+
+    /// Counts an entry, and makes the events of it.
+    fn put_into_words(&self, id: &SessionId, entry: Entry<'_>) -> Batch {
         let now = self.0.books.clock.now();
         let took = now.since(entry.began).as_micros();
         let took = u64::try_from(took).unwrap_or(u64::MAX);
         self.0.metrics.count(&entry, took);
-        let is_a_look = LOOKS.contains(&entry.op);
         let mut facts = BTreeMap::new();
         if let Some(why) = entry.why {
             facts.insert("reason".to_owned(), why.to_owned());
@@ -271,15 +339,7 @@ impl Control {
         if let Some(incarnation) = entry.told {
             batch = batch.told(id, incarnation);
         }
-        let store = &self.0.books.store;
-        let committed = if is_a_look && entry.told.is_none() {
-            store.commit_soon(batch).await
-        } else {
-            store.commit(batch).await.map(drop)
-        };
-        if let Err(error) = committed {
-            warn!(session = %id, error = %chain(&error), "an event could not be written down");
-        }
+        batch
     }
 
     /// Makes the entry of the service log about a sandbox at its ceiling of processes.
@@ -296,6 +356,12 @@ impl Control {
             event.facts.insert("ceiling".to_owned(), limit.to_string());
         }
         Some(event)
+    }
+}
+
+fn complain(id: &SessionId, committed: Result<(), CommitError>) {
+    if let Err(error) = committed {
+        warn!(session = %id, error = %chain(&error), "an event could not be written down");
     }
 }
 

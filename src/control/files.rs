@@ -6,6 +6,7 @@
 //! commands.
 
 mod asked;
+mod blocking;
 mod by_clerk;
 mod download;
 mod given;
@@ -29,10 +30,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::errand::{Entry, Reset};
+use super::errand::{Account, Entry, Noted, Reset};
 use super::live::NotLive;
 use super::{Control, Refusal};
-use crate::clock::Timestamp;
 use crate::id::{RequestId, SessionId};
 use crate::sandbox::commands::Halt;
 use crate::session::record::Notice;
@@ -40,6 +40,7 @@ use crate::workspace::search::{Patience, Pattern, PatternError};
 use crate::workspace::{Expected, FileError, NotAPath, Place, RelPath, Workspaces};
 
 pub use asked::{Answer, Asked, Op};
+use blocking::{TIDYING_MAX, answer_first};
 pub use download::{Download, FileFacts, Sending};
 pub use given::GivenPath;
 use host::Site;
@@ -58,6 +59,7 @@ const WORKS_MAX: usize = 32;
 #[derive(Debug)]
 pub(super) struct Files {
     room: Arc<Semaphore>,
+    tidying: Arc<Semaphore>,
     transfers: Seats,
     watches: Seats,
 }
@@ -66,6 +68,7 @@ impl Default for Files {
     fn default() -> Self {
         Self {
             room: Arc::new(Semaphore::new(WORKS_MAX)),
+            tidying: Arc::new(Semaphore::new(TIDYING_MAX)),
             transfers: Seats::new(TRANSFERS),
             watches: Seats::new(WATCHES),
         }
@@ -81,11 +84,10 @@ struct Trip {
     site: Site,
     /// Calls a search off.
     gone: CancellationToken,
-    began: Timestamp,
+    account: Account,
     ceiling: Duration,
     deadline: Instant,
     halt: Halt,
-    request_id: RequestId,
 }
 
 /// What became of an operation, and the reset that its reply is to tell of.
@@ -117,7 +119,7 @@ impl Control {
             self.has_room_for(id, bytes).await?;
         }
         let mut trip = self.file_trip(id, asked.op);
-        (trip.path, trip.request_id) = (asked.path, asked.request_id);
+        (trip.path, trip.account.request_id) = (asked.path, asked.request_id);
         trip.site.expected = asked.expected;
         let gone = trip.gone.clone();
         let halt = trip.halt.clone();
@@ -143,6 +145,12 @@ impl Control {
         let (began, gone) = (clock.now(), CancellationToken::new());
         Trip {
             id: id.clone(),
+            account: Account {
+                op: op.name(),
+                target: op.target(),
+                began,
+                request_id: RequestId::random(),
+            },
             op: Arc::new(op),
             path: None,
             site: Site {
@@ -152,23 +160,25 @@ impl Control {
                 expected: Expected::Anything,
             },
             gone,
-            began,
             ceiling,
             deadline: Instant::now() + ceiling,
             halt: Halt::default(),
-            request_id: RequestId::random(),
         }
     }
 
     async fn travel_to_files(&self, trip: Trip) -> Result<Answer, Refusal> {
         let done = match self.place_of(&trip) {
             Ok(Some((workspaces, path))) => self.by_host(&trip, workspaces, path).await,
-            Ok(None) => self.hand_over(&trip, None).await,
-            Err(error) => self.nowhere(&trip, error).await,
+            Ok(None) => self.hand_over(&trip, None).await.map(unnoted),
+            Err(error) => self.nowhere(&trip, error).await.map(unnoted),
         };
-        let done = match done {
-            Ok((Err(FileError::Changed), _)) => Err(FileRefusal::Changed(trip.op.target()).into()),
-            other => other,
+        let (done, noted) = match done {
+            Ok(((Err(FileError::Changed), _), _)) => {
+                let changed = FileRefusal::Changed(trip.op.target());
+                (Err(changed.into()), Noted::No)
+            }
+            Ok((done, noted)) => (Ok(done), noted),
+            Err(refusal) => (Err(refusal), Noted::No),
         };
         let answered = done.map(|(done, reset)| {
             let mut answer = match done {
@@ -178,22 +188,14 @@ impl Control {
             let told = answer.tell(reset);
             (answer, told)
         });
-        let seen = answered.as_ref().ok();
-        let (ok, detail) = seen.map_or((false, String::new()), |(answer, _)| {
-            words::event(&trip.op, answer)
-        });
-        let entry = Entry {
-            op: trip.op.name(),
-            target: &trip.op.target(),
-            ok,
-            detail,
-            why: None,
-            began: trip.began,
-            request_id: &trip.request_id,
-            told: seen.and_then(|(_, told)| *told),
-            short_of_processes: false,
-        };
-        self.write_down(&trip.id, entry).await;
+        match noted {
+            Noted::No => {
+                let entry = entry_of(&trip.account, &trip.op, answered.as_ref().ok());
+                self.write_down(&trip.id, entry).await;
+            }
+            Noted::Down => {}
+            Noted::Left(batch) => self.commit_event(&trip.id, batch).await,
+        }
         answered.map(|(answer, _)| answer)
     }
 
@@ -242,36 +244,66 @@ impl Control {
         trip: &Trip,
         workspaces: Workspaces,
         path: RelPath,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<(Done, Noted), Refusal> {
         let live = self.live(&trip.id, trip.deadline).await;
         let live = live.map_err(|error| trip.not_live(error))?;
         let reset = live.reset;
+        // What its answer tells of has to be in the store first.
+        let jots = trip.op.adds().is_some() && trip.news(reset).is_none();
+        let (control, account) = (self.clone(), trip.account.clone());
         let room = Arc::clone(&self.0.files.room).acquire_owned();
         let permit = timeout_at(trip.deadline, room).await;
         let permit = permit.map_err(|_| trip.late())?;
         let (id, op, site) = (trip.id.clone(), Arc::clone(&trip.op), trip.site.clone());
         // What is under way holds its room and its sandbox, even where nobody waits any more.
-        let work = tokio::task::spawn_blocking(move || {
+        let work = move || {
             let _held = (permit, live);
-            match workspaces.enter(&id) {
+            let done = match workspaces.enter(&id) {
                 Ok(Some(dir)) => host::carry_out(&dir, &op, &path, &site),
                 // The sandbox may see more.
                 Ok(None) | Err(_) => Err(FileError::Outside),
+            };
+            match done {
+                // This thread may block, and spares the reply two others.
+                Ok((answer, old)) if jots => {
+                    let answered = (answer, None);
+                    let entry = entry_of(&account, &op, Some(&answered));
+                    let noted = control.jot_down(&id, entry);
+                    ((Ok(answered.0), noted), old)
+                }
+                Ok((answer, old)) => ((Ok(answer), Noted::No), old),
+                Err(error) => ((Err(error), Noted::No), None),
             }
-        });
-        let done = match timeout_at(trip.deadline, work).await {
-            Err(_) => return Err(trip.late()),
-            Ok(Ok(done)) => done,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         };
+        let done = answer_first(&self.0.files.tidying, trip.deadline, work).await;
+        let (done, noted) = done.ok_or_else(|| trip.late())?;
         match done {
             Err(FileError::TooLarge { .. }) => {}
             Err(error) if error.is_for_the_sandbox() => {
-                return self.hand_over(trip, reset).await;
+                return self.hand_over(trip, reset).await.map(unnoted);
             }
             Ok(_) | Err(_) => {}
         }
-        Ok((done, self.told(&trip.id, trip.news(reset))))
+        Ok(((done, self.told(&trip.id, trip.news(reset))), noted))
+    }
+}
+
+fn unnoted(done: Done) -> (Done, Noted) {
+    (done, Noted::No)
+}
+
+/// Makes the entry of an operation that was answered, or refused.
+fn entry_of<'a>(
+    account: &'a Account,
+    op: &Op,
+    answered: Option<&(Answer, Option<u64>)>,
+) -> Entry<'a> {
+    match answered {
+        None => account.entry(false, String::new(), None),
+        Some((answer, told)) => {
+            let (ok, detail) = words::event(op, answer);
+            account.entry(ok, detail, *told)
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Commits batches in groups, one after the other, and reopens the database when it
 //! fails.
 //!
-//! Everybody queued while one flush runs shares the next. After any fault the
+//! Everybody queued while one flush runs shares the next. What nobody waits for may wait a
+//! moment for more of its kind, so that many small events cost one flush. After any fault the
 //! handle is dropped, since the engine refuses every later write on it, and a
 //! fresh one is opened and brought back to what was acknowledged.
 
@@ -21,7 +22,7 @@ use super::error::{CommitError, Fault};
 use super::handle::{Shared, read, write};
 use super::health::Health;
 use super::lock::Lock;
-use super::meta::{Meta, put_tally};
+use super::meta::{Meta, put_journaled, put_tally};
 use super::mirror::Changes;
 use super::probe::Probe;
 use super::restore::restore;
@@ -29,6 +30,7 @@ use super::stage::Staged;
 use super::tally::Tally;
 use super::watermark::Watermark;
 use super::writes::{Durability, Writes};
+use crate::cause::chain;
 use crate::clock::{Clock, Timestamp};
 
 /// Batches that may wait for the committer; further callers wait to queue.
@@ -42,6 +44,8 @@ const REOPEN_PAUSE_MIN: Duration = Duration::from_millis(250);
 const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often to look whether there is space for the reserve again.
 const RESERVE_PAUSE: Duration = Duration::from_secs(2);
+/// How long what nobody waits for may wait for more.
+const LINGER_MAX: Duration = Duration::from_millis(20);
 
 /// What the committer is asked for.
 #[derive(Debug)]
@@ -54,9 +58,27 @@ pub(super) enum Request {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) batch: Batch,
-    pub(super) reply: oneshot::Sender<Result<Committed, CommitError>>,
+    pub(super) caller: Caller,
     /// The batch's place in the queue.
     pub(super) _place: OwnedSemaphorePermit,
+}
+
+impl Waiting {
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(self.caller, Caller::Waits(_))
+    }
+}
+
+/// Whoever asked for a batch.
+#[derive(Debug)]
+pub(super) enum Caller {
+    /// Waits for the outcome.
+    Waits(oneshot::Sender<Result<Committed, CommitError>>),
+    /// Has gone on.
+    Relies {
+        /// The number of the batch in the journal, if it is there.
+        journaled: Option<u64>,
+    },
 }
 
 /// How the database is opened, the first time and again.
@@ -137,15 +159,25 @@ impl Committer {
             Ok(Request::Close(closing)) => return Wake::Close(closing),
             Err(wake) => return wake,
         };
+        let linger_until = self.clock.now().plus(LINGER_MAX);
+        let mut lingers = true;
         while group.len() < GROUP_MAX {
             match self.requests.try_recv() {
                 Ok(Request::Commit(waiting)) => group.push(waiting),
                 Ok(Request::Close(closing)) => return Wake::Group(group, Some(closing)),
                 // Nobody else is waiting; who has left is noticed next time.
-                Err(_) => break,
+                Err(_) if !lingers || group.iter().any(Waiting::is_awaited) => break,
+                Err(_) => lingers = self.linger(linger_until),
             }
         }
         Wake::Group(group, None)
+    }
+
+    /// Sleeps until somebody waits, and says whether there is time left for that. Who does
+    /// not wait does not wake it either.
+    fn linger(&self, until: Timestamp) -> bool {
+        thread::park_timeout(until.since(self.clock.now()));
+        self.clock.now() < until
     }
 
     /// Returns how long to wait for a request before looking after ourselves; a
@@ -159,29 +191,36 @@ impl Committer {
     fn commit(&mut self, group: Vec<Waiting>) {
         let mut staged = Staged::default();
         let mut outcomes = Vec::with_capacity(group.len());
+        let mut journaled = None;
         {
             let mirror = read(&self.shared.mirror);
             for waiting in group {
                 let max = self.shared.retention;
                 let outcome = staged.add(&mirror, waiting.batch, max);
-                outcomes.push((waiting.reply, outcome));
+                if let Caller::Relies { journaled: Some(n) } = &waiting.caller {
+                    journaled = Some(*n);
+                }
+                outcomes.push((waiting.caller, outcome));
             }
         }
         if !staged.writes.is_empty()
-            && let Err(fault) = self.carry_out(staged)
+            && let Err(fault) = self.carry_out(staged, journaled)
         {
-            for (reply, _) in outcomes {
-                answer(reply, Err(fault.clone().into()));
+            for (caller, _) in outcomes {
+                answer(caller, Err(fault.clone().into()));
             }
             return;
         }
-        for (reply, outcome) in outcomes {
-            answer(reply, outcome);
+        for (caller, outcome) in outcomes {
+            answer(caller, outcome);
+        }
+        if let Some(n) = journaled {
+            self.shared.journal.committed(n);
         }
     }
 
     /// Writes a group, with its number, and shows it to readers.
-    fn carry_out(&mut self, staged: Staged) -> Result<(), Fault> {
+    fn carry_out(&mut self, staged: Staged, journaled: Option<u64>) -> Result<(), Fault> {
         let Staged {
             mut changes,
             mut writes,
@@ -192,6 +231,9 @@ impl Committer {
             // Events and uses change no sum, and a loss of power may take them back.
             Durability::Flushed => None,
         };
+        if let Some(n) = journaled {
+            put_journaled(&mut writes, n)?;
+        }
         self.persist(&writes, durability)?;
         self.shared.absorb(changes);
         if let Some(commits) = numbered {
@@ -357,10 +399,13 @@ impl Committer {
     }
 }
 
-fn answer(
-    reply: oneshot::Sender<Result<Committed, CommitError>>,
-    outcome: Result<Committed, CommitError>,
-) {
-    // The caller may have gone; what it asked for stands all the same.
-    drop(reply.send(outcome));
+fn answer(caller: Caller, outcome: Result<Committed, CommitError>) {
+    match (caller, outcome) {
+        // The caller may have gone; what it asked for stands all the same.
+        (Caller::Waits(reply), outcome) => drop(reply.send(outcome)),
+        (Caller::Relies { .. }, Ok(_)) => {}
+        (Caller::Relies { .. }, Err(error)) => {
+            warn!(error = %chain(&error), "an event could not be written down");
+        }
+    }
 }

@@ -100,6 +100,11 @@ impl Database {
         })
     }
 
+    /// Reads up to which number it holds what was in the journal.
+    pub(super) fn journaled(&self) -> Result<u64, Fault> {
+        guarded("read", || meta::journaled(&self.meta))
+    }
+
     /// Applies all writes or none, and waits until they are as durable as asked.
     pub(super) fn apply(&self, writes: &Writes, durability: Durability) -> Result<(), Fault> {
         guarded("write", || {

@@ -12,13 +12,14 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::error;
 
 use super::batch::{Batch, Committed};
-use super::committer::{COMMIT_QUEUE_MAX, Committer, Request, Waiting};
+use super::committer::{COMMIT_QUEUE_MAX, Caller, Committer, Request, Waiting};
 use super::database::Database;
 use super::error::{ClaimError, CloseError, CommitError, OpenError, ReadError};
 use super::events::{EventPage, Found, Page, Retention};
 use super::files::failed;
 use super::health::Health;
 use super::inventory::Inventory;
+use super::journal::Journal;
 use super::meta::Rebuilt;
 use super::mirror::{Changes, Mirror};
 use super::open::{self, OpenOptions, Opened};
@@ -65,6 +66,7 @@ pub(super) struct Shared {
     pub(super) database: RwLock<Option<Database>>,
     pub(super) health: RwLock<Health>,
     pub(super) retention: Retention,
+    pub(super) journal: Journal,
     /// Counts changes of the mirror since the store was opened.
     pub(super) revision: watch::Sender<u64>,
 }
@@ -84,6 +86,8 @@ struct Handle {
     /// `None` only while the handle is dropped.
     queue: Option<Sender<Request>>,
     committer: Mutex<Option<JoinHandle<()>>>,
+    /// The committer's, to wake it where it lingers.
+    thread: thread::Thread,
     /// Closed when the committer ends.
     ended: watch::Receiver<()>,
     last_order: AtomicU64,
@@ -103,6 +107,7 @@ impl Store {
             ballast,
             recipe,
             watermark,
+            journal,
             set_aside,
         } = open::open(options)?;
         let last_order = AtomicU64::new(mirror.order());
@@ -111,10 +116,8 @@ impl Store {
             mirror: RwLock::new(mirror),
             database: RwLock::new(Some(database)),
             health: RwLock::new(Health::Ok),
-            retention: Retention {
-                session: options.events_per_session_max,
-                service: options.service_events_max,
-            },
+            retention: options.retention(),
+            journal,
             revision: watch::Sender::new(0),
         });
         let (queue, requests) = channel();
@@ -135,6 +138,7 @@ impl Store {
             shared,
             places: Arc::new(Semaphore::new(COMMIT_QUEUE_MAX)),
             queue: Some(queue),
+            thread: committer.thread().clone(),
             committer: Mutex::new(Some(committer)),
             ended,
             last_order,
@@ -152,16 +156,39 @@ impl Store {
     /// Dropping the future after its first poll may cancel nothing: a batch that is
     /// queued is committed.
     pub async fn commit(&self, batch: Batch) -> Result<Committed, CommitError> {
-        let outcome = self.queue(batch).await?;
+        let (reply, outcome) = oneshot::channel();
+        self.queue(batch, Caller::Waits(reply)).await?;
         outcome.await.map_err(|_| CommitError::Closed)?
     }
 
-    /// Has a batch committed, and waits for its place in the queue alone: for what nobody
-    /// relies on, such as the event of a look at something.
+    /// Has a batch committed within a moment, and waits for its place in the queue alone:
+    /// for what nobody relies on, such as the event of a look at something.
     ///
     /// Whatever is committed afterwards comes after it, and so does a [`Store::settled`].
     pub async fn commit_soon(&self, batch: Batch) -> Result<(), CommitError> {
-        self.queue(batch).await.map(drop)
+        self.queue(batch, Caller::Relies { journaled: None }).await
+    }
+
+    /// Has events committed within a moment, and returns when they are out of this
+    /// process: they survive its end from then on, as with [`Store::commit`]. Gives the
+    /// batch back where that is not possible here: it holds something else than events, or
+    /// there is no room.
+    ///
+    /// Writes to a file, so this is for threads that may block.
+    pub fn jot(&self, batch: Batch) -> Result<(), Batch> {
+        let Ok(place) = Arc::clone(&self.0.places).try_acquire_owned() else {
+            return Err(batch);
+        };
+        let queued = self.0.shared.journal.append(batch, |batch, n| {
+            self.send(Request::Commit(Waiting {
+                batch,
+                caller: Caller::Relies { journaled: Some(n) },
+                _place: place,
+            }))
+        })?;
+        // Where the committer has ended, the next start finds it in the journal.
+        drop(queued);
+        Ok(())
     }
 
     /// Waits until everything that was queued before is committed or has failed.
@@ -169,22 +196,17 @@ impl Store {
         self.commit(Batch::new()).await.map(drop)
     }
 
-    async fn queue(
-        &self,
-        batch: Batch,
-    ) -> Result<oneshot::Receiver<Result<Committed, CommitError>>, CommitError> {
+    async fn queue(&self, batch: Batch, caller: Caller) -> Result<(), CommitError> {
         let places = Arc::clone(&self.0.places);
         let place = places
             .acquire_owned()
             .await
             .map_err(|_| CommitError::Closed)?;
-        let (reply, outcome) = oneshot::channel();
         self.send(Request::Commit(Waiting {
             batch,
-            reply,
+            caller,
             _place: place,
-        }))?;
-        Ok(outcome)
+        }))
     }
 
     /// Returns the record of a session.
@@ -484,7 +506,15 @@ impl Store {
 
     fn send(&self, request: Request) -> Result<(), CommitError> {
         let queue = self.0.queue.as_ref().ok_or(CommitError::Closed)?;
-        queue.send(request).map_err(|_| CommitError::Closed)
+        let hurries = match &request {
+            Request::Commit(waiting) => waiting.is_awaited(),
+            Request::Close(_) => true,
+        };
+        queue.send(request).map_err(|_| CommitError::Closed)?;
+        if hurries {
+            self.0.thread.unpark();
+        }
+        Ok(())
     }
 }
 
@@ -492,6 +522,7 @@ impl Drop for Handle {
     /// Ends the committer, after what is queued, where nobody closed the store.
     fn drop(&mut self) {
         self.queue = None;
+        self.thread.unpark();
         let committer = lock(&self.committer).take();
         if let Some(committer) = committer
             && committer.join().is_err()

@@ -27,6 +27,7 @@ const KEY_ORDER: &[u8] = b"order";
 const KEY_BEAT: &[u8] = b"beat";
 const KEY_TALLY: &[u8] = b"tally";
 const KEY_REBUILT: &[u8] = b"rebuilt";
+const KEY_JOURNAL: &[u8] = b"journal";
 
 /// What the store knows of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +176,17 @@ impl Meta {
 pub(super) fn put_tally(writes: &mut Writes, tally: Tally) -> Result<(), codec::CodecError> {
     writes.put(Tree::Meta, KEY_TALLY.to_vec(), codec::encode(&tally)?);
     Ok(())
+}
+
+/// Writes down up to which number the database holds what was in the journal.
+pub(super) fn put_journaled(writes: &mut Writes, n: u64) -> Result<(), codec::CodecError> {
+    writes.put(Tree::Meta, KEY_JOURNAL.to_vec(), codec::encode(&n)?);
+    Ok(())
+}
+
+/// Reads that number; 0 where nothing ever was in a journal.
+pub(super) fn journaled(tree: &sled::Tree) -> Result<u64, Fault> {
+    Ok(optional(tree, KEY_JOURNAL)?.unwrap_or(0))
 }
 
 /// Writes something harmless, to see whether a write gets through.

@@ -7,6 +7,9 @@
 //!   Store::record, records ◀── mirror (memory)         then the caller is answered
 //! ```
 //!
+//! Events of what callers did need not wait for that: [`Store::jot`] writes them into a
+//! journal beside the database, from which the committer takes them.
+//!
 //! Readers look at the mirror, so they never see what a crash could take back.
 //! Each tree has one module that knows its keys and values; all writes pass the
 //! committer.
@@ -37,6 +40,7 @@ mod writes;
 
 mod ballast;
 mod files;
+mod journal;
 mod lock;
 mod marker;
 mod watermark;

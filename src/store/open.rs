@@ -10,12 +10,15 @@ use super::ballast::Ballast;
 use super::committer::Recipe;
 use super::database::{Database, log_path};
 use super::error::{Fault, OpenError};
+use super::events::Retention;
 use super::files::{self, create_dir, sync_dir, sync_files};
+use super::journal::{self, Journal};
 use super::lock::Lock;
 use super::marker;
-use super::meta::{Meta, Rebuilt};
+use super::meta::{self, Meta, Rebuilt};
 use super::mirror::Mirror;
 use super::probe::{PROBE_SECS_MAX, Probe};
+use super::stage::Staged;
 use super::trial::{self, Snapshots};
 use super::watermark::{self, Watermark};
 use super::writes::{Durability, Writes};
@@ -71,6 +74,16 @@ impl<'a> OpenOptions<'a> {
     }
 }
 
+impl OpenOptions<'_> {
+    /// Returns how many events are kept.
+    pub(super) fn retention(&self) -> Retention {
+        Retention {
+            session: self.events_per_session_max,
+            service: self.service_events_max,
+        }
+    }
+}
+
 /// A state directory that was opened.
 pub(super) struct Opened {
     pub(super) lock: Lock,
@@ -79,6 +92,7 @@ pub(super) struct Opened {
     pub(super) ballast: Ballast,
     pub(super) recipe: Recipe,
     pub(super) watermark: Watermark,
+    pub(super) journal: Journal,
     /// Where the former store went, if it was set aside.
     pub(super) set_aside: Option<PathBuf>,
 }
@@ -163,6 +177,14 @@ pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
             Err(Refusal::Other(error)) => return Err(error),
         }
     };
+    let mut mirror = mirror;
+    let journal = match catch_up(dir, &database, &mut mirror, options.retention()) {
+        Ok(journal) => journal,
+        Err(error) => {
+            database.close();
+            return Err(error);
+        }
+    };
     Ok(Opened {
         lock,
         database,
@@ -170,8 +192,38 @@ pub(super) fn open(options: &OpenOptions<'_>) -> Result<Opened, OpenError> {
         ballast,
         recipe,
         watermark,
+        journal,
         set_aside: lost.map(|lost| lost.aside),
     })
+}
+
+/// Appends to the logs what was on its way to them when the process ended.
+fn catch_up(
+    dir: &Path,
+    database: &Database,
+    mirror: &mut Mirror,
+    retention: Retention,
+) -> Result<Journal, OpenError> {
+    let refused = |fault: Fault| OpenError::Engine {
+        reason: fault.to_string(),
+    };
+    let committed = database.journaled().map_err(refused)?;
+    let (journal, left) = Journal::open(dir, committed)?;
+    let mut staged = Staged::default();
+    for batch in left.batches {
+        if let Err(error) = staged.add(mirror, batch, retention) {
+            warn!(%error, "an event of the journal is left out");
+        }
+    }
+    if !staged.writes.is_empty() {
+        let mut writes = staged.writes;
+        meta::put_journaled(&mut writes, left.last).map_err(|error| refused(error.into()))?;
+        let applied = database.apply(&writes, Durability::Flushed);
+        applied.map_err(refused)?;
+        mirror.absorb(staged.changes);
+    }
+    journal.clear();
+    Ok(journal)
 }
 
 /// A store that was set aside.
@@ -192,6 +244,7 @@ fn make_way(dir: &Path, wanted: OnCorrupt, why: String, now: Timestamp) -> Resul
             }
             let aside = files::set_aside(&store, now)?;
             watermark::remove(dir)?;
+            journal::set_aside(dir, &aside)?;
             warn!(%why, to = %aside.display(), "a corrupt store is set aside");
             let rebuilt = Rebuilt::begin(now, aside.display().to_string(), why);
             Ok(Lost { aside, rebuilt })

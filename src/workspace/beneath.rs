@@ -308,7 +308,7 @@ impl Dir {
     }
 
     /// Finds what is at a path, without opening it.
-    fn find(&self, path: &RelPath) -> Result<(OwnedFd, Meta), FileError> {
+    pub(super) fn find(&self, path: &RelPath) -> Result<(OwnedFd, Meta), FileError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = match self.open(path, flags) {
             Ok(found) => found,

@@ -64,7 +64,7 @@ use rustix::io::Errno;
 pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
 pub use text::{Decoding, Family, Sample};
 pub use watch::{Alteration, NotWatched, Watch};
-pub use write::{Arrival, Draft, Expected, Placed, Replacing, Survives};
+pub use write::{Arrival, Draft, Expected, Old, Placed, Replacing, Survives};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";

@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -84,12 +84,23 @@ pub struct Draft {
 }
 
 /// A file that was put in its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Placed {
     /// What is there now.
     pub meta: Meta,
     /// Whether it was new.
     pub arrival: Arrival,
+    /// What was there before.
+    pub old: Option<Old>,
+}
+
+/// A file that gave way to another.
+///
+/// Its room is freed when this is dropped, unless somebody else has it still. That blocks,
+/// and takes longer than all the rest of a small write.
+#[derive(Debug)]
+pub struct Old {
+    _held: OwnedFd,
 }
 
 /// Whether a file took the place of another.
@@ -104,9 +115,22 @@ pub enum Arrival {
 impl Dir {
     /// Replaces a file by these bytes.
     pub fn write(&self, path: &RelPath, bytes: &[u8], how: Replacing) -> Result<Meta, FileError> {
+        self.write_pieces(path, [bytes], how)
+            .map(|placed| placed.meta)
+    }
+
+    /// Replaces a file by these bytes, one piece after the other.
+    pub fn write_pieces<P: AsRef<[u8]>>(
+        &self,
+        path: &RelPath,
+        pieces: impl IntoIterator<Item = P>,
+        how: Replacing,
+    ) -> Result<Placed, FileError> {
         let mut draft = self.draft(path, how)?;
-        draft.append(bytes)?;
-        draft.commit()
+        for piece in pieces {
+            draft.append(piece.as_ref())?;
+        }
+        draft.place()
     }
 
     /// Begins to replace a file, which changes with [`Draft::commit`].
@@ -132,7 +156,7 @@ impl Draft {
     ) -> Result<Self, FileError> {
         let (parent_path, name) = path.split().ok_or(FileError::IsDirectory)?;
         let name = RelPath::work_dir().child(name).expect("it is one name");
-        how.expected.check(look(&parent, &name)?.as_ref())?;
+        how.expected.check(seen(look(&parent, &name)?.as_ref()))?;
         let (file, aside) = nameless(&parent)?;
         Ok(Self {
             top: top.clone(),
@@ -187,8 +211,8 @@ impl Draft {
 
     fn place_in(mut self, _turn: &Turn) -> Result<Placed, FileError> {
         let old = look(&self.parent, &self.name)?;
-        self.how.expected.check(old.as_ref())?;
-        self.dress(old.as_ref())?;
+        self.how.expected.check(seen(old.as_ref()))?;
+        self.dress(seen(old.as_ref()))?;
         if self.how.survives == Survives::PowerLoss {
             rustix::fs::fdatasync(&self.file)?;
         }
@@ -209,6 +233,7 @@ impl Draft {
             } else {
                 Arrival::New
             },
+            old: old.map(|(old, _)| old),
         })
     }
 
@@ -299,19 +324,23 @@ pub(super) fn turn(parent: &Dir, name: &RelPath) -> Result<Turn, FileError> {
 }
 
 /// Looks at what is to be replaced: a regular file, or nothing.
-fn look(parent: &Dir, name: &RelPath) -> Result<Option<Meta>, FileError> {
-    let meta = match parent.stat(name) {
-        Ok(meta) => meta,
+fn look(parent: &Dir, name: &RelPath) -> Result<Option<(Old, Meta)>, FileError> {
+    let (old, meta) = match parent.find(name) {
+        Ok((held, meta)) => (Old { _held: held }, meta),
         Err(FileError::NotFound) => return Ok(None),
         Err(error) => return Err(error),
     };
     let name = name.as_bytes().to_vec();
     match meta.kind {
-        Kind::File => Ok(Some(meta)),
+        Kind::File => Ok(Some((old, meta))),
         Kind::Dir => Err(FileError::IsDirectory),
         Kind::Link => Err(FileError::Link { name }),
         Kind::Other => Err(FileError::Special { name }),
     }
+}
+
+fn seen(old: Option<&(Old, Meta)>) -> Option<&Meta> {
+    old.map(|(_, meta)| meta)
 }
 
 /// Makes a file in a directory, without a name where the file system can.

@@ -14,8 +14,8 @@ use crate::workspace::search::{
     SearchError, Skipped, Start, glob, grep, spell,
 };
 use crate::workspace::{
-    Bounds, Change, Dir, Expected, Family, FileError, Kind, RelPath, Replacing, Survives, WireName,
-    is_absolute,
+    Bounds, Change, Dir, Expected, Family, FileError, Kind, Old, RelPath, Replacing, Survives,
+    WireName, is_absolute,
 };
 
 /// Entries that a listing shows.
@@ -92,13 +92,27 @@ pub(super) fn absolute(work_dir: &str, path: &str) -> String {
     format!("{}/{path}", work_dir.trim_end_matches('/'))
 }
 
-/// Carries out an operation on what is at `at` in a work directory.
+/// Carries out an operation on what is at `at` in a work directory; returns what gave way
+/// to something else too.
 pub(super) fn carry_out(
     dir: &Dir,
     op: &Op,
     at: &RelPath,
     site: &Site,
-) -> Result<Answer, FileError> {
+) -> Result<(Answer, Option<Old>), FileError> {
+    let Op::Write { path, bytes } = op else {
+        return look_or_edit(dir, op, at, site).map(|answer| (answer, None));
+    };
+    let placed = dir.write_pieces(at, [bytes], site.replacing(dir, at, u64::MAX)?)?;
+    let answer = Answer::Write(WriteResponse {
+        path: Some(site.absolute(path)),
+        etag: Some(placed.meta.etag()),
+        ..WriteResponse::default()
+    });
+    Ok((answer, placed.old))
+}
+
+fn look_or_edit(dir: &Dir, op: &Op, at: &RelPath, site: &Site) -> Result<Answer, FileError> {
     match op {
         Op::Read { path, window } => {
             let opened = dir.open_file(at)?;
@@ -120,14 +134,7 @@ pub(super) fn carry_out(
                 ..ReadBytesResponse::default()
             }))
         }
-        Op::Write { path, bytes } => {
-            let meta = dir.write(at, bytes, site.replacing(dir, at, u64::MAX)?)?;
-            Ok(Answer::Write(WriteResponse {
-                path: Some(site.absolute(path)),
-                etag: Some(meta.etag()),
-                ..WriteResponse::default()
-            }))
-        }
+        Op::Write { .. } => unreachable!("it is the one that does not come here"),
         Op::Edit {
             path,
             old,

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::errand::Entry;
+use super::super::errand::{Account, Entry, Noted};
 use super::super::{Control, Refusal};
+use super::blocking::answer_first;
 use super::given::GivenPath;
 use super::host::{ENTRIES_MAX, kind_word, replacing};
 use super::refusal::{ErrorName, FileRefusal};
@@ -15,7 +17,7 @@ use crate::cause::chain;
 use crate::id::{RequestId, SessionId};
 use crate::wire::files::{FileEntry, RealpathResponse};
 use crate::workspace::{
-    Dir, FileError, Kind, Meta, NotAPath, Place, RelPath, WireName, Workspaces, has_dot,
+    Dir, FileError, Kind, Meta, NotAPath, Old, Place, RelPath, WireName, Workspaces, has_dot,
     is_absolute,
 };
 
@@ -24,8 +26,8 @@ use crate::workspace::{
 pub enum Native {
     /// Reads a whole file.
     Read,
-    /// Replaces a file by these bytes.
-    Write(Vec<u8>),
+    /// Replaces a file by these bytes, one piece after the other.
+    Write(Vec<Bytes>),
     /// Describes a file or a directory.
     Stat,
     /// Lists a directory.
@@ -80,7 +82,10 @@ impl Native {
     /// Returns how many bytes it may add, where it writes.
     fn adds(&self) -> Option<u64> {
         match self {
-            Self::Write(bytes) => Some(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Self::Write(pieces) => {
+                let bytes = pieces.iter().map(Bytes::len).sum::<usize>();
+                Some(u64::try_from(bytes).unwrap_or(u64::MAX))
+            }
             Self::Mkdir => Some(0),
             Self::Read | Self::Stat | Self::List | Self::Realpath | Self::Remove => None,
         }
@@ -158,62 +163,87 @@ impl Control {
         if self.open_record(id).is_none() {
             return Err(Refusal::NoSession(id.clone()));
         }
-        let (name, target) = (native.name(), path.lossy().to_owned());
         let (session, bytes_max) = (id.clone(), policy.limits.max_read_bytes);
         let work_dir = policy.interior.work_dir.clone();
-        let work = tokio::task::spawn_blocking(move || {
-            let _held = (permit, lease);
-            let at = place(&work_dir, &path)?;
-            let dir = match workspaces.enter(&session) {
-                Ok(Some(dir)) => dir,
-                Ok(None) => return Err(named(ErrorName::FileNotFound, missing(&path)).into()),
-                Err(error) => return Err(FileRefusal::Broken(chain(&error)).into()),
-            };
-            let ground = Ground {
-                workspaces,
-                dir,
-                at,
-                path,
-                work_dir,
-                bytes_max,
-            };
-            let done = ground.carry_out(&native);
-            done.map_err(|error| ground.refusal(error, &native))
-        });
-        let done = match timeout_at(deadline, work).await {
-            Err(_) => Err(late()),
-            Ok(Ok(done)) => done,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+        let account = Account {
+            op: native.name(),
+            target: path.lossy().to_owned(),
+            began,
+            request_id: request_id.clone(),
         };
+        let (control, its_account) = (self.clone(), account.clone());
+        let work = move || {
+            let _held = (permit, lease);
+            let changes = native.changes();
+            let mut old = None;
+            let done = Ground::find(workspaces, &session, path, (work_dir, bytes_max));
+            let done = done.and_then(|ground| {
+                let done = ground.carry_out(&native, &mut old);
+                done.map_err(|error| ground.refusal(error, &native))
+            });
+            // This thread may block, and spares the reply two others.
+            let noted = if changes {
+                control.jot_down(&session, entry_of(&its_account, &done))
+            } else {
+                Noted::No
+            };
+            ((done, noted), (old, native))
+        };
+        let done = answer_first(&self.0.files.tidying, deadline, work).await;
+        let (done, noted) = done.unwrap_or_else(|| (Err(late()), Noted::No));
         if removes {
             self.0.disks.note_removed(id);
         }
-        let entry = Entry {
-            op: name,
-            target: &target,
-            ok: done.is_ok(),
-            detail: done.as_ref().err().map(detail).unwrap_or_default(),
-            why: None,
-            began,
-            request_id,
-            told: None,
-            short_of_processes: false,
-        };
-        self.write_down(id, entry).await;
+        match noted {
+            Noted::No => self.write_down(id, entry_of(&account, &done)).await,
+            Noted::Down => {}
+            Noted::Left(batch) => self.commit_event(id, batch).await,
+        }
         done
     }
 }
 
+fn entry_of<'a>(account: &'a Account, done: &Result<NativeAnswer, Refusal>) -> Entry<'a> {
+    let detail = done.as_ref().err().map(detail).unwrap_or_default();
+    account.entry(done.is_ok(), detail, None)
+}
+
 impl Ground {
-    fn carry_out(&self, native: &Native) -> Result<NativeAnswer, FileError> {
+    /// Finds the host's side of a path.
+    fn find(
+        workspaces: Workspaces,
+        id: &SessionId,
+        path: GivenPath,
+        (work_dir, bytes_max): (String, u64),
+    ) -> Result<Self, Refusal> {
+        let at = place(&work_dir, &path)?;
+        let dir = match workspaces.enter(id) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => return Err(named(ErrorName::FileNotFound, missing(&path)).into()),
+            Err(error) => return Err(FileRefusal::Broken(chain(&error)).into()),
+        };
+        Ok(Self {
+            workspaces,
+            dir,
+            at,
+            path,
+            work_dir,
+            bytes_max,
+        })
+    }
+
+    /// Carries an operation out; leaves what gave way to something else in `old`.
+    fn carry_out(&self, native: &Native, old: &mut Option<Old>) -> Result<NativeAnswer, FileError> {
         let (dir, at) = (&self.dir, &self.at);
         match native {
             Native::Read => {
                 let bytes = dir.open_file(at)?.read_whole(self.bytes_max)?;
                 Ok(NativeAnswer::Bytes(bytes))
             }
-            Native::Write(bytes) => {
-                dir.write(at, bytes, replacing(dir, self.bytes_max)?)?;
+            Native::Write(pieces) => {
+                *old = dir
+                    .write_pieces(at, pieces, replacing(dir, self.bytes_max)?)?
+                    .old;
                 Ok(NativeAnswer::Done)
             }
             Native::Stat => {
