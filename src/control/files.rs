@@ -40,7 +40,7 @@ use crate::workspace::search::{Patience, Pattern, PatternError};
 use crate::workspace::{Expected, FileError, NotAPath, Place, RelPath, Workspaces};
 
 pub use asked::{Answer, Asked, Op};
-use blocking::{TIDYING_MAX, answer_first};
+use blocking::{Hands, Length};
 pub use download::{Download, FileFacts, Sending};
 pub use given::GivenPath;
 use host::Site;
@@ -59,7 +59,7 @@ const WORKS_MAX: usize = 32;
 #[derive(Debug)]
 pub(super) struct Files {
     room: Arc<Semaphore>,
-    tidying: Arc<Semaphore>,
+    hands: Arc<Hands>,
     transfers: Seats,
     watches: Seats,
 }
@@ -68,7 +68,7 @@ impl Default for Files {
     fn default() -> Self {
         Self {
             room: Arc::new(Semaphore::new(WORKS_MAX)),
-            tidying: Arc::new(Semaphore::new(TIDYING_MAX)),
+            hands: Arc::default(),
             transfers: Seats::new(TRANSFERS),
             watches: Seats::new(WATCHES),
         }
@@ -275,7 +275,13 @@ impl Control {
                 Err(error) => ((Err(error), Noted::No), None),
             }
         };
-        let done = answer_first(&self.0.files.tidying, trip.deadline, work).await;
+        let length = if trip.op.searches() {
+            Length::Long
+        } else {
+            Length::Short
+        };
+        let hands = &self.0.files.hands;
+        let done = hands.answer_first((length, trip.deadline), work).await;
         let (done, noted) = done.ok_or_else(|| trip.late())?;
         match done {
             Err(FileError::TooLarge { .. }) => {}

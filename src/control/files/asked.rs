@@ -140,6 +140,19 @@ impl Op {
         }
     }
 
+    /// Returns whether it goes through a tree.
+    pub(super) const fn searches(&self) -> bool {
+        match self {
+            Self::Glob { .. } | Self::Grep { .. } => true,
+            Self::Read { .. }
+            | Self::ReadBytes { .. }
+            | Self::Write { .. }
+            | Self::Edit { .. }
+            | Self::Exists { .. }
+            | Self::Ls { .. } => false,
+        }
+    }
+
     /// Returns how many bytes it may add, where it writes.
     pub(super) fn adds(&self) -> Option<u64> {
         let bytes = match self {

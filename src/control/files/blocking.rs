@@ -1,52 +1,163 @@
-//! Does what blocks on a thread that may, and answers before it tidies up.
+//! Does what blocks where it may block, and answers before it tidies up.
+//!
+//! Most work on a file takes some tens of microseconds, less than it takes to hand it to
+//! another thread and its answer back. So while the disk answers, such work is done where it
+//! is asked for, and another thread takes over whatever else this one had to do. While
+//! something takes long, all that comes goes to threads of its own, and is waited for until
+//! its deadline and no longer.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::{Instant, timeout_at};
 
-/// Threads that tidy up at once, each of which may have to wait for the disk. Where so many do, the
-/// next answer comes after the tidying.
-pub(super) const TIDYING_MAX: usize = 4;
+/// Threads that tidy up at once, each of which may have to wait for the disk. Where so many
+/// do, the next answer comes after the tidying.
+const TIDYING_MAX: usize = 4;
+/// How long work may be going on while more is done in place.
+const PROMPT_MAX: Duration = Duration::from_millis(20);
 
-/// Runs blocking work and returns its answer, or nothing where the deadline comes first:
-/// then the work goes on, and nobody hears of it.
-///
-/// What the work returns beside its answer is dropped after the answer was handed over: what
-/// costs time and concerns nobody, such as the last descriptor of a file that is gone.
-pub(super) async fn answer_first<T, R>(
-    tidying: &Arc<Semaphore>,
-    deadline: Instant,
-    work: impl FnOnce() -> (T, R) + Send + 'static,
-) -> Option<T>
-where
-    T: Send + 'static,
-{
-    let (answer, answered) = oneshot::channel();
-    let tidying = Arc::clone(tidying);
-    let task = tokio::task::spawn_blocking(move || {
-        let (done, rest) = work();
-        let place = tidying.try_acquire();
-        let rest = place.is_ok().then_some(rest);
-        // Whoever asked may have left.
-        drop(answer.send(done));
-        drop(rest);
-    });
-    match timeout_at(deadline, answered).await {
-        Err(_) => None,
-        Ok(Ok(done)) => Some(done),
-        Ok(Err(_)) => match task.await {
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The service ends.
-            Ok(()) | Err(_) => None,
-        },
+/// How long work takes while the disk answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// It is about one file or directory.
+    Short,
+    /// It goes through a tree.
+    Long,
+}
+
+/// Those who do what blocks.
+#[derive(Debug)]
+pub(super) struct Hands {
+    tidying: Semaphore,
+    /// When the short work began that goes on, by a number that rises.
+    under_way: Mutex<UnderWay>,
+}
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    last: u64,
+    began: BTreeMap<u64, Instant>,
+}
+
+/// Short work that goes on.
+struct Mark {
+    hands: Arc<Hands>,
+    n: u64,
+}
+
+impl Default for Hands {
+    fn default() -> Self {
+        Self::tidying_at_once(TIDYING_MAX)
     }
+}
+
+impl Hands {
+    fn tidying_at_once(max: usize) -> Self {
+        Self {
+            tidying: Semaphore::new(max),
+            under_way: Mutex::default(),
+        }
+    }
+
+    /// Does blocking work and returns its answer, or nothing where the deadline comes first:
+    /// then the work goes on, and nobody hears of it.
+    ///
+    /// What the work returns beside its answer is dropped after the answer was handed over:
+    /// what costs time and concerns nobody, such as the last descriptor of a file that is gone.
+    pub(super) async fn answer_first<T: Send + 'static, R: Send + 'static>(
+        self: &Arc<Self>,
+        (length, deadline): (Length, Instant),
+        work: impl FnOnce() -> (T, Option<R>) + Send + 'static,
+    ) -> Option<T> {
+        let is_prompt = self.is_prompt(Instant::now());
+        let mark = (length == Length::Short).then(|| self.mark());
+        if mark.is_some() && is_prompt && may_block_here() {
+            let (done, rest) = block_in_place(work);
+            drop(mark);
+            self.tidy_up(rest);
+            return Some(done);
+        }
+        let (answer, answered) = oneshot::channel();
+        let hands = Arc::clone(self);
+        let task = spawn_blocking(move || {
+            let (done, rest) = work();
+            drop(mark);
+            let place = hands.tidying.try_acquire();
+            let rest = rest.filter(|_| place.is_ok());
+            // Whoever asked may have left.
+            drop(answer.send(done));
+            drop(rest);
+        });
+        match timeout_at(deadline, answered).await {
+            Err(_) => None,
+            Ok(Ok(done)) => Some(done),
+            Ok(Err(_)) => match task.await {
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The service ends.
+                Ok(()) | Err(_) => None,
+            },
+        }
+    }
+
+    /// Drops something on another thread, unless enough are at that.
+    fn tidy_up<R: Send + 'static>(self: &Arc<Self>, rest: Option<R>) {
+        let Some(rest) = rest else { return };
+        if self.tidying.available_permits() == 0 {
+            return block_in_place(|| drop(rest));
+        }
+        let hands = Arc::clone(self);
+        spawn_blocking(move || {
+            let place = hands.tidying.try_acquire();
+            drop(rest);
+            drop(place);
+        });
+    }
+
+    /// Whether all short work that goes on began a moment ago.
+    fn is_prompt(&self, now: Instant) -> bool {
+        let under_way = self.under_way();
+        let oldest = under_way.began.values().next();
+        oldest.is_none_or(|began| now.saturating_duration_since(*began) < PROMPT_MAX)
+    }
+
+    fn mark(self: &Arc<Self>) -> Mark {
+        let mut under_way = self.under_way();
+        under_way.last += 1;
+        let n = under_way.last;
+        under_way.began.insert(n, Instant::now());
+        drop(under_way);
+        Mark {
+            hands: Arc::clone(self),
+            n,
+        }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.hands.under_way().began.remove(&self.n);
+    }
+}
+
+/// Whether another thread can take over what this one does.
+fn may_block_here() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use super::*;
 
@@ -59,29 +170,75 @@ mod tests {
         }
     }
 
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(20)
+    fn soon() -> (Length, Instant) {
+        (Length::Short, Instant::now() + Duration::from_secs(20))
     }
 
-    fn room_for(tidying: usize) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(tidying))
+    fn at_once() -> (Length, Instant) {
+        (Length::Short, Instant::now() + Duration::from_millis(10))
+    }
+
+    fn hands(tidying: usize) -> Arc<Hands> {
+        Arc::new(Hands::tidying_at_once(tidying))
+    }
+
+    async fn answers_before_it_tidies_up() {
+        let (go, wait) = mpsc::channel();
+        let work = move || (7, Some(Slow(wait)));
+        assert_eq!(hands(1).answer_first(soon(), work).await, Some(7));
+        go.send(()).unwrap();
     }
 
     #[tokio::test]
     async fn an_answer_does_not_wait_for_what_is_tidied_up() {
-        let (go, wait) = mpsc::channel();
-        let answer = answer_first(&room_for(1), soon(), move || (7, Slow(wait))).await;
-        assert_eq!(answer, Some(7));
-        go.send(()).unwrap();
+        answers_before_it_tidies_up().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn an_answer_from_the_same_thread_does_not_wait_for_what_is_tidied_up() {
+        answers_before_it_tidies_up().await;
     }
 
     #[tokio::test]
     async fn an_answer_waits_where_enough_is_being_tidied_up() {
         let (go, wait) = mpsc::channel();
-        let (room, late) = (room_for(0), Instant::now() + Duration::from_millis(10));
-        let answer = answer_first(&room, late, move || (7, Slow(wait))).await;
-        assert_eq!(answer, None);
+        let work = move || (7, Some(Slow(wait)));
+        assert_eq!(hands(0).answer_first(at_once(), work).await, None);
         go.send(()).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn work_is_done_in_place_while_the_disk_answers_and_waited_for_with_a_deadline_else() {
+        let hands = hands(1);
+        let here = std::thread::current().id();
+        let ask = || (std::thread::current().id(), None::<()>);
+        let on = tokio::spawn({
+            let hands = Arc::clone(&hands);
+            async move {
+                let here = std::thread::current().id();
+                (hands.answer_first(soon(), ask).await, here)
+            }
+        });
+        let (there, here_in_task) = on.await.unwrap();
+        assert_eq!(there, Some(here_in_task));
+
+        // Something hangs.
+        let (go, wait) = mpsc::channel::<()>();
+        let stuck = {
+            let hands = Arc::clone(&hands);
+            let work = move || (wait.recv().is_ok(), None::<()>);
+            tokio::spawn(async move { hands.answer_first(soon(), work).await })
+        };
+        while hands.is_prompt(Instant::now()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let elsewhere = hands.answer_first(soon(), ask).await.unwrap();
+        assert_ne!(elsewhere, here);
+        let (_keep, never) = mpsc::channel::<()>();
+        let hangs = move || (never.recv().is_ok(), None::<()>);
+        assert_eq!(hands.answer_first(at_once(), hangs).await, None);
+        go.send(()).unwrap();
+        assert_eq!(stuck.await.unwrap(), Some(true));
     }
 
     #[tokio::test]
@@ -91,10 +248,9 @@ mod tests {
         let work = move || {
             wait.recv().unwrap();
             tell.send("done").unwrap();
-            ((), ())
+            ((), None::<()>)
         };
-        let late = Instant::now() + Duration::from_millis(10);
-        assert_eq!(answer_first(&room_for(1), late, work).await, None);
+        assert_eq!(hands(1).answer_first(at_once(), work).await, None);
         go.send(()).unwrap();
         assert_eq!(told.recv(), Ok("done"));
     }
@@ -102,7 +258,7 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "a fault in the work")]
     async fn a_panic_of_the_work_is_a_panic_of_the_one_who_asked() {
-        let work = || -> ((), ()) { unreachable!("a fault in the work") };
-        answer_first(&room_for(1), soon(), work).await;
+        let work = || -> ((), Option<()>) { unreachable!("a fault in the work") };
+        hands(1).answer_first(soon(), work).await;
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::errand::{Account, Entry, Noted};
 use super::super::{Control, Refusal};
-use super::blocking::answer_first;
+use super::blocking::Length;
 use super::given::GivenPath;
 use super::host::{ENTRIES_MAX, kind_word, replacing};
 use super::refusal::{ErrorName, FileRefusal};
@@ -165,6 +165,7 @@ impl Control {
         }
         let (session, bytes_max) = (id.clone(), policy.limits.max_read_bytes);
         let work_dir = policy.interior.work_dir.clone();
+        let length = if removes { Length::Long } else { Length::Short };
         let account = Account {
             op: native.name(),
             target: path.lossy().to_owned(),
@@ -187,9 +188,14 @@ impl Control {
             } else {
                 Noted::No
             };
-            ((done, noted), (old, native))
+            ((done, noted), changes.then_some((old, native)))
         };
-        let done = answer_first(&self.0.files.tidying, deadline, work).await;
+        let done = self
+            .0
+            .files
+            .hands
+            .answer_first((length, deadline), work)
+            .await;
         let (done, noted) = done.unwrap_or_else(|| (Err(late()), Noted::No));
         if removes {
             self.0.disks.note_removed(id);
