@@ -11,6 +11,7 @@
 //! Each tree has one module that knows its keys and values; all writes pass the
 //! committer.
 
+mod backup;
 mod batch;
 mod codec;
 mod error;
@@ -29,6 +30,7 @@ mod status;
 mod committer;
 mod database;
 mod mirror;
+mod put_back;
 mod restore;
 mod stage;
 mod tally;
@@ -44,6 +46,7 @@ mod watermark;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{BackupError, Contents, Lines, Snapshot};
 pub use batch::{BATCH_OPS_MAX, Batch, Committed, Expect};
 pub use codec::{CodecError, VALUE_BYTES_MAX};
 pub use committer::COMMIT_QUEUE_MAX;
@@ -58,4 +61,5 @@ pub use marker::read as marked_instance;
 pub use meta::{Progress, Rebuilt, SCHEMA};
 pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions, SERVICE_EVENTS_MAX};
 pub use probe::{PROBE_SECS_MAX, Probe, ProbeError, probe};
+pub use put_back::{Held, InPlace, PutBack, PutBackError};
 pub use runs::{ExpectRun, RUNS_PER_SESSION_MAX, RunCause, RunEnded, StoredRun, TtySize};

@@ -3,6 +3,7 @@
 //! Fields of the contract are always written, `null` included. Fields that this
 //! service adds are left out where they say nothing.
 
+pub mod backup;
 pub mod doctor;
 pub mod error;
 pub mod events;
