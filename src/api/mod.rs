@@ -7,6 +7,7 @@
 
 mod archives;
 mod auth;
+mod backup;
 mod body;
 mod command;
 mod conditions;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
+mod backup;
 mod copy;
 mod runs;
 mod workspaces;
 
+pub use backup::Backup;
 pub use workspaces::{Export, Import, Workspaces};
 
 pub use copy::{Copy, Place};
@@ -228,6 +230,9 @@ pub enum Verb {
     /// Take an archive from standard input into a session that is new or closed
     #[command(after_long_help = workspaces::IMPORT_AFTER_HELP)]
     Import(Import),
+    /// Write a backup of the service's records to a file, or to standard output
+    #[command(after_long_help = backup::BACKUP_AFTER_HELP)]
+    Backup(Backup),
     /// Tell how the service is
     Health,
     /// Check the service's invariants, and say what to do where one is broken

@@ -6,6 +6,7 @@
 
 pub mod args;
 
+mod backup;
 mod copy;
 mod doctor;
 mod events;

@@ -15,6 +15,7 @@
 //! ```
 
 mod archive;
+mod backup;
 mod calls;
 mod endpoint;
 mod error;
@@ -32,6 +33,7 @@ mod workspaces;
 pub(crate) mod scripted;
 
 pub use archive::{TreeBounds, WorkspaceArchive};
+pub use backup::BackupKey;
 pub use calls::{
     Client, CloseFirst, DEADLINE_DEFAULT, EXEC_SECS_MAX, HELD_REPLY_GRACE, ListOptions, Purge,
     SessionState, Usage,

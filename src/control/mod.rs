@@ -6,6 +6,7 @@
 
 pub mod archives;
 mod attended;
+mod backup;
 mod close;
 mod describe;
 mod disk;
@@ -52,6 +53,7 @@ use crate::secret::{Secret, TokenKey};
 use crate::session::record::{Record, Status};
 use crate::verify;
 
+pub use backup::WithKey;
 pub use refusal::Refusal;
 pub use workspaces::ListWorkspaces;
 

@@ -2,7 +2,10 @@
 //! reverse.
 
 mod agents;
+mod backup;
+mod copies;
 mod descriptors;
+mod draft;
 mod key;
 mod notify;
 mod rebuild;
@@ -39,6 +42,7 @@ use crate::workspace::Workspaces;
 
 use tasks::{Ended, Tasks};
 
+pub use backup::{BackupFailure, Restored, Tokens, backup, restore};
 pub use verify::{Verdict, verify};
 
 /// How long commands under way have to be ended after the last connection.
@@ -80,6 +84,9 @@ pub enum Fatal {
     /// The state directory of a service that should not run cannot be looked at.
     #[error(transparent)]
     NotBorrowed(NotBorrowed),
+    /// A backup was not made or not put back.
+    #[error(transparent)]
+    Backup(#[from] BackupFailure),
     /// A part without which nothing works has ended.
     #[error("go on without {part}, which ended")]
     Ended {
@@ -92,13 +99,8 @@ impl Fatal {
     /// Returns the exit code of the program.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Store { source, .. } => match source {
-                OpenError::Busy { .. } => 69,
-                OpenError::Corrupt { .. }
-                | OpenError::NewerSchema { .. }
-                | OpenError::Foreign { .. } => 65,
-                OpenError::NoSpace | OpenError::Engine { .. } | OpenError::Io { .. } => 74,
-            },
+            Self::Store { source, .. } => code_of(source),
+            Self::Backup(error) => error.exit_code(),
             Self::Key(error) => error.exit_code(),
             Self::Endpoint { .. } => 78,
             Self::Rebuild(_) | Self::Io { .. } => 74,
@@ -106,6 +108,15 @@ impl Fatal {
             Self::NotBorrowed(NotBorrowed::Io { .. }) => 74,
             Self::Ended { .. } => 70,
         }
+    }
+}
+
+/// Returns the exit code of the program where the store does not open.
+fn code_of(error: &OpenError) -> u8 {
+    match error {
+        OpenError::Busy { .. } => 69,
+        OpenError::Corrupt { .. } | OpenError::NewerSchema { .. } | OpenError::Foreign { .. } => 65,
+        OpenError::NoSpace | OpenError::Engine { .. } | OpenError::Io { .. } => 74,
     }
 }
 
@@ -166,6 +177,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     tasks.keep_last_uses(store.clone(), leases, control.clone());
     tasks.adopt_runs(control.clone());
     tasks.watch_store(store.clone());
+    tasks.keep_copies(&config, &store, &clock);
     tasks.feed_watchdog(pulse, clock);
     prewarm(&config, &passes.work);
     let served = serve(&config, listener, control.clone(), &mut tasks).await;

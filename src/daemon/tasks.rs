@@ -7,11 +7,12 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
+use super::copies::{Plan, keep_copies};
 use super::notify;
 use crate::activity::Leases;
 use crate::cause::chain;
 use crate::clock::Clock;
-use crate::config::Operation;
+use crate::config::{Config, Operation};
 use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
@@ -144,6 +145,24 @@ impl Tasks {
                 () = store.ended() => {}
             }
         });
+    }
+
+    /// Keeps copies of the store, where they are wanted.
+    pub(super) fn keep_copies(&mut self, config: &Config, store: &Store, clock: &Clock) {
+        let operation = &config.operation;
+        let Some(every) = operation.backup_every else {
+            return;
+        };
+        let plan = Plan {
+            dir: config.state_dir.join("backups"),
+            every,
+            keep: operation.backup_keep,
+        };
+        let (store, clock, cancel) = (store.clone(), clock.clone(), self.cancel.clone());
+        self.spawn(
+            "the keeper of copies",
+            keep_copies(plan, store, clock, cancel),
+        );
     }
 
     pub(super) fn feed_watchdog(&mut self, pulse: Pulse, clock: Clock) {
