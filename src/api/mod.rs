@@ -39,6 +39,7 @@ mod shed;
 mod signals;
 mod socket;
 mod streamed;
+mod sweep;
 mod table;
 mod tickets;
 mod ttys;

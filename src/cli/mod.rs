@@ -24,6 +24,7 @@ mod run;
 mod runs;
 mod sessions;
 mod shell;
+mod sweep;
 mod text;
 mod token;
 mod workspaces;

@@ -6,7 +6,7 @@ use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
 use super::{
     backup, copy, doctor, events, exec, explain, health, holds, log, removal, rest, runs, sessions,
-    shell, token, workspaces,
+    shell, sweep, token, workspaces,
 };
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
@@ -65,6 +65,7 @@ pub async fn run(
                 | Verb::Backup(_)
                 | Verb::Health
                 | Verb::Doctor
+                | Verb::Sweep(_)
                 | Verb::Release(_) => failure.exit(),
             }
         }
@@ -171,6 +172,7 @@ async fn act(
         Verb::Backup(args) => backup::backup(client, printer, args).await,
         Verb::Health => health::health(client, printer).await,
         Verb::Doctor => doctor::doctor(client, printer).await,
+        Verb::Sweep(args) => sweep::sweep(client, printer, args).await,
         Verb::Release(release) => holds::release(client, printer, release).await,
     }
 }

@@ -42,6 +42,7 @@ pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
 pub use files::UploadPieces;
+pub use lifecycle::SweepOptions;
 pub use log::EventOptions;
 pub use pieces::ReplyPieces;
 pub use remote::{

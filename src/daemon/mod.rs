@@ -32,7 +32,7 @@ use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
     Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, RebuildError,
-    Residents, Tickets, Work,
+    Residents, Resync, Tickets, Work,
 };
 use crate::sandbox::usage::Sampler;
 use crate::session::Hold;
@@ -148,6 +148,9 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     let controller = Controller::new(passes.clone(), workers);
     let disks = tasks.measure_workspaces(&passes, config.operation.workspace_scan_interval);
     let pulse = controller.pulse();
+    let operation = &config.operation;
+    let (grace, period) = (operation.orphan_grace, operation.cleanup_interval);
+    let (resync, survey) = Resync::new(passes.clone(), grace, period);
     let control = Control::new(
         policy,
         Keys {
@@ -161,6 +164,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             leases: leases.clone(),
             engine: health.clone(),
             epoch: passes.epoch.clone(),
+            survey,
         },
         Place {
             reacher,
@@ -173,7 +177,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
         },
     );
     tasks.start_controller(controller);
-    tasks.follow_engine(&passes, &health, &config.operation);
+    tasks.follow_engine(&passes, resync, &config.operation);
     tasks.keep_last_uses(store.clone(), leases, control.clone());
     tasks.adopt_runs(control.clone());
     tasks.watch_store(store.clone());

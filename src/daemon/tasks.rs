@@ -16,8 +16,8 @@ use crate::config::{Config, Operation};
 use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
-    Controller, Disks, EngineHealth, Identifier, Passes, Pulse, Resync, Scan, Watched, events,
-    ping, resync, root,
+    Controller, Disks, Identifier, Passes, Pulse, Resync, Scan, Watched, events, go_round, ping,
+    root,
 };
 use crate::session::blueprint::LABEL_INSTANCE;
 use crate::store::{BATCH_OPS_MAX, Batch, Store};
@@ -53,12 +53,8 @@ impl Tasks {
         self.spawn("the controller", controller.run(cancel));
     }
 
-    pub(super) fn follow_engine(
-        &mut self,
-        passes: &Passes,
-        health: &EngineHealth,
-        operation: &Operation,
-    ) {
+    pub(super) fn follow_engine(&mut self, passes: &Passes, resync: Resync, operation: &Operation) {
+        let health = &passes.engine;
         let engine = passes.executor.host.engine.clone();
         let instance = &passes.executor.host.instance;
         let label = Label::new(LABEL_INSTANCE, instance.as_str());
@@ -78,12 +74,7 @@ impl Tasks {
             books: passes.executor.books.clone(),
         };
         let following = events(watched, health.clone(), cancel());
-        let going_round = resync(
-            Resync::new(passes.clone(), operation.orphan_grace),
-            health.clone(),
-            operation.cleanup_interval,
-            cancel(),
-        );
+        let going_round = go_round(resync, health.clone(), cancel());
         self.spawn("the engine's identity", identifier.run(cancel()));
         self.spawn("the engine's heartbeat", pinging);
         self.spawn("the engine's events", following);

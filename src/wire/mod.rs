@@ -14,6 +14,7 @@ pub mod holds;
 pub mod runs;
 pub mod service;
 pub mod sessions;
+pub mod sweep;
 pub mod ttys;
 pub(crate) mod visible;
 pub mod workspaces;

@@ -14,6 +14,7 @@ mod support;
 mod agent;
 mod archives;
 mod artifacts;
+mod backup;
 mod commands;
 mod contract;
 mod copied_files;
