@@ -113,9 +113,9 @@ fn due(newest: Option<Taken>, commit: u64, every: Duration, now: Timestamp) -> D
         return Due::Now;
     };
     let is_ahead = now < newest.at;
-    let age = now.since(newest.at);
-    if !is_ahead && age < every {
-        return Due::After(every - age);
+    let rest = every.saturating_sub(now.since(newest.at));
+    if !is_ahead && !rest.is_zero() {
+        return Due::After(rest);
     }
     if newest.commit == commit {
         return Due::After(every);

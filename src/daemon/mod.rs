@@ -185,6 +185,15 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     tasks.feed_watchdog(pulse, clock);
     prewarm(&config, &passes.work);
     let served = serve(&config, listener, control.clone(), &mut tasks).await;
+    wind_down(&control, &cancel, tasks).await;
+    if let Err(error) = store.close().await {
+        warn!(error = %chain(&error), "the store was not closed in order");
+    }
+    served
+}
+
+/// Ends what is under way, in the reverse of the order in which it was started.
+async fn wind_down(control: &Control, cancel: &CancellationToken, tasks: Tasks) {
     notify::stopping();
     info!("stopping; sandboxes go on");
     if tokio::time::timeout(COMMANDS_WAIT_MAX, control.drained())
@@ -195,10 +204,6 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     }
     cancel.cancel();
     tasks.join().await;
-    if let Err(error) = store.close().await {
-        warn!(error = %chain(&error), "the store was not closed in order");
-    }
-    served
 }
 
 /// Tells the operator of settings that are understood and have no effect yet.

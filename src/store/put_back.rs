@@ -272,3 +272,116 @@ fn beginning(taken_at: Timestamp, now: Timestamp) -> Event {
         facts: BTreeMap::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::id::SessionId;
+    use crate::store::tests::{ended_run, event, id, open_store, options, page_all, record, run};
+    use crate::store::{Batch, Expect, ExpectRun, OnCorrupt, Store};
+
+    /// A store with a session, its runs and its log; returns a backup of it.
+    async fn backed_up(dir: &Path) -> Vec<u8> {
+        let store = open_store(dir);
+        let a = id("a");
+        let batch = Batch::new()
+            .put_record(record("a", 1), Expect::Absent)
+            .put_key_id("ab12".to_owned())
+            .event(Some(&a), event("first"))
+            .event(Some(&a), event("second"))
+            .event(None, event("of the service"))
+            .put_run(&a, run(1), ExpectRun::Absent)
+            .put_run(&a, run(2), ExpectRun::Absent);
+        store.commit(batch).await.unwrap();
+        let over = Batch::new().put_run(&a, ended_run(1), ExpectRun::GoesOn);
+        store.commit(over).await.unwrap();
+        let lines = store.snapshot().lines(Clock::host().now(), None);
+        let bytes = lines.flatten().collect();
+        // What comes after it.
+        let later = Batch::new().put_record(record("b", 1), Expect::Absent);
+        store.commit(later).await.unwrap();
+        store.close().await.unwrap();
+        bytes
+    }
+
+    fn put_back(dir: &Path, backup: &[u8], in_place: InPlace) -> Result<PutBack, PutBackError> {
+        let contents = Contents::read(backup).unwrap();
+        let now = Clock::host().now();
+        Held::take(dir).unwrap().put_back(&contents, in_place, now)
+    }
+
+    fn seqs(store: &Store, log: Option<&SessionId>) -> Vec<u64> {
+        let page = store.events(log, 0, page_all()).unwrap();
+        page.events.into_iter().map(|(seq, _)| seq).collect()
+    }
+
+    #[tokio::test]
+    async fn a_restored_store_holds_what_the_backup_says_and_goes_on_with_its_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = backed_up(dir.path()).await;
+        let refused = put_back(dir.path(), &backup, InPlace::Refuse);
+        assert!(matches!(refused, Err(PutBackError::InPlace { .. })));
+        let put_back = put_back(dir.path(), &backup, InPlace::SetAside).unwrap();
+        assert!(put_back.set_aside.unwrap().join("v1/db").is_file());
+        let store = open_store(dir.path());
+        assert_eq!(store.recovered(), None, "it is a sound one");
+        let (a, b) = (id("a"), id("b"));
+        assert_eq!(store.record(&a).as_deref(), Some(&record("a", 1)));
+        assert_eq!(store.record(&b), None);
+        assert_eq!(store.runs(&a).len(), 2);
+        assert_eq!(store.runs_going_on().len(), 1);
+        let rebuilt = store.rebuilt().unwrap();
+        assert!(rebuilt.restored.is_some() && store.is_unconfirmed());
+        assert!(!rebuilt.files_read && !rebuilt.containers_read);
+        // The log begins with a word on what is missing, under a number of its own.
+        assert_eq!(
+            (seqs(&store, Some(&a)), seqs(&store, None)),
+            (vec![3], vec![2])
+        );
+        let more = Batch::new().event(Some(&a), event("more"));
+        let committed = store.commit(more).await.unwrap();
+        assert_eq!(committed.seqs, [Some(4)]);
+        assert_eq!(store.next_order(), 2);
+        store.claim_key_id("ab12").await.unwrap();
+        store.close().await.unwrap();
+        drop(open_store(dir.path()));
+    }
+
+    #[tokio::test]
+    async fn a_restore_that_was_cut_off_anywhere_is_taken_up_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = backed_up(dir.path()).await;
+        let store = dir.path().join("store");
+        // Before anything was renamed.
+        fs::create_dir_all(dir.path().join(NAME).join("v1")).unwrap();
+        fs::write(dir.path().join(NAME).join("v1/db"), "half").unwrap();
+        assert!(open_store(dir.path()).record(&id("b")).is_some());
+        // When the old store was, and the new one was not.
+        fs::rename(&store, dir.path().join("store.before-restore-x")).unwrap();
+        watermark::remove(dir.path()).unwrap();
+        let again = put_back(dir.path(), &backup, InPlace::Refuse).unwrap();
+        assert_eq!(again.set_aside, None);
+        let opened = open_store(dir.path());
+        assert!(opened.record(&id("a")).is_some() && opened.rebuilt().is_some());
+        drop(opened);
+        // Whoever starts the daemon instead has what is made up for a lost store.
+        fs::rename(&store, dir.path().join("store.before-restore-y")).unwrap();
+        watermark::remove(dir.path()).unwrap();
+        let mut options = options(dir.path());
+        options.on_corrupt = OnCorrupt::SetAside;
+        let opened = Store::open(&options).unwrap();
+        assert_eq!(opened.rebuilt().and_then(|rebuilt| rebuilt.restored), None);
+        assert!(opened.is_unconfirmed());
+    }
+
+    #[tokio::test]
+    async fn a_backup_of_another_instance_is_refused() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let backup = backed_up(one.path()).await;
+        drop(open_store(other.path()));
+        let refused = put_back(other.path(), &backup, InPlace::SetAside);
+        assert!(matches!(refused, Err(PutBackError::Foreign { .. })));
+        assert_eq!(open_store(other.path()).records(), []);
+    }
+}

@@ -351,7 +351,7 @@ fn a_backup_brings_its_tokens_to_an_empty_host_only_with_their_key() {
         401,
         "its token is void"
     );
-    let attached = api.open(&json!({"session_id": "a", "reuse_if_exists": true}));
+    let attached = api.open(&json!({"session_id": "a", "attach": true}));
     let anew = api.with_token(attached["token"].as_str().unwrap());
     assert_eq!(anew.info("a")["session_id"], "a");
 }

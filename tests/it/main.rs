@@ -55,6 +55,7 @@ mod store_disasters;
 mod streamed_files;
 mod streams;
 mod survival;
+mod sweep;
 mod terminals;
 mod unit;
 mod watched_files;
