@@ -146,6 +146,29 @@ fn a_backup_under_load_is_of_one_moment_and_brings_back_all_that_was_answered() 
     }
 }
 
+/// Kills a daemon, puts a backup of five sessions in the place of its store, and starts it
+/// with lifetimes so short that all of them would be over.
+fn restore_over(daemon: &mut Daemon, file: &str) {
+    daemon.stop(Ending::Kill);
+    let (code, said) = daemon.run(&["restore", file]);
+    assert_eq!(code, 73, "{said}");
+    assert!(said.contains("--force"), "{said}");
+    let (code, said) = daemon.run(&["restore", file, "--force"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("restored 5 sessions as of"), "{said}");
+    assert_eq!(set_aside(daemon).len(), 1, "nothing is deleted");
+    // So soon that all of it would go, if it were up to time.
+    for (name, secs) in [
+        ("SANDBOXD_IDLE_TIMEOUT", "2"),
+        ("SANDBOXD_WORKSPACE_TTL", "2"),
+        ("SANDBOXD_CLEANUP_INTERVAL", "1"),
+        ("SANDBOXD_ORPHAN_GRACE", "1"),
+    ] {
+        daemon.set(name, secs);
+    }
+    daemon.start_again();
+}
+
 #[test]
 fn a_restored_older_store_ends_nothing_that_came_after_it() {
     let mut daemon = Daemon::start(&settings(&[WORKSPACES]));
@@ -174,24 +197,7 @@ fn a_restored_older_store_ends_nothing_that_came_after_it() {
     let running = ["kept", "new", "woken", "again"];
     let lives = running.map(|id| (api.container(id), pid(&api.container(id))));
 
-    daemon.stop(Ending::Kill);
-    let (code, said) = daemon.run(&["restore", &file]);
-    assert_eq!(code, 73, "{said}");
-    assert!(said.contains("--force"), "{said}");
-    let (code, said) = daemon.run(&["restore", &file, "--force"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("restored 5 sessions as of"), "{said}");
-    assert_eq!(set_aside(&daemon).len(), 1, "nothing is deleted");
-    // So soon that all of it would go, if it were up to time.
-    for (name, secs) in [
-        ("SANDBOXD_IDLE_TIMEOUT", "2"),
-        ("SANDBOXD_WORKSPACE_TTL", "2"),
-        ("SANDBOXD_CLEANUP_INTERVAL", "1"),
-        ("SANDBOXD_ORPHAN_GRACE", "1"),
-    ] {
-        daemon.set(name, secs);
-    }
-    daemon.start_again();
+    restore_over(&mut daemon, &file);
     wait_for_adoption(&api);
     thread::sleep(Duration::from_secs(6));
 
@@ -263,7 +269,10 @@ fn a_backup_that_cannot_be_used_changes_nothing() {
             text.replace("\"spec\":", "\"spec\"_"),
             "line 2 of the backup",
         ),
-        (text[..text.len() / 2].to_owned(), "it was cut off"),
+        (
+            text.chars().take(text.len() / 2).collect(),
+            "it was cut off",
+        ),
         (format!("{text}{text}"), "counts"),
         (format!("{newer}\n{rest}"), "the digest in its footer"),
         (String::new(), "it is empty"),
