@@ -21,7 +21,8 @@ use crate::wire::backup::{LINE_BYTES_MAX, header_of};
 
 /// How long after a start the first copy may be due at the earliest.
 const CALM: Duration = Duration::from_mins(1);
-/// How soon a copy is tried again that failed, unless they are due more often.
+/// How soon a copy is tried again that failed, or looked for again that was not needed,
+/// unless they are due more often.
 const AGAIN: Duration = Duration::from_mins(5);
 /// How a copy is named, with digits for zeros.
 const NAME_SHAPE: &str = "0000-00-00T00-00-00Z.jsonl";
@@ -118,7 +119,8 @@ fn due(newest: Option<Taken>, commit: u64, every: Duration, now: Timestamp) -> D
         return Due::After(rest);
     }
     if newest.commit == commit {
-        return Due::After(every);
+        // What changes from now on is not to wait for as long again.
+        return Due::After(AGAIN.min(every));
     }
     Due::Now
 }
@@ -218,7 +220,7 @@ mod tests {
         let later = T0.plus(HOUR);
         assert_eq!(due(None, 1, HOUR, T0), Due::Now);
         assert_eq!(due(newest(T0, 1), 2, HOUR, later), Due::Now);
-        assert_eq!(due(newest(T0, 1), 1, HOUR, later), Due::After(HOUR));
+        assert_eq!(due(newest(T0, 1), 1, HOUR, later), Due::After(AGAIN));
         let mins = Duration::from_mins;
         let soon = T0.plus(mins(20));
         assert_eq!(due(newest(T0, 1), 2, HOUR, soon), Due::After(mins(40)));

@@ -169,7 +169,11 @@ impl Survey {
                     return Ok(listing);
                 }
                 let items = self.items(&record, taking, now).await;
+                let sleeps = !items.is_empty() && matches!(taking.aim, Aim::Drowsy(_));
                 listing.items.extend(items);
+                if sleeps {
+                    break;
+                }
             }
         }
         match self.passes.holds().sweeps() {

@@ -23,10 +23,12 @@ pub struct Taking {
     pub at: Timestamp,
 }
 
-/// Says what is taken of a session, as far as that is due by `until` and nobody uses it
-/// before: at most two things, of one that is over.
+/// Says what is taken of a session one after the other, as far as that is due by `until`
+/// and nobody uses it before.
 ///
-/// What is in use is not due: nobody knows when that ends.
+/// What is in use is not due: nobody knows when that ends. Of a session that is put to
+/// sleep, what comes after that is another matter, for it counts from there; it is listed
+/// for one that cannot be.
 pub fn takings(
     marks: &Marks,
     lifetimes: &Lifetimes,
@@ -34,21 +36,27 @@ pub fn takings(
     (now, until): (Timestamp, Timestamp),
 ) -> Vec<Taking> {
     let taken = |aim| taken(aim, marks, lifetimes, activity, now);
-    let (present, deadline) = aim(marks, lifetimes, activity, now);
-    let at_present = taken(present);
-    let goes_on = match present {
-        Aim::Running | Aim::Parked(_) => activity.now == InUse::No,
-        Aim::Closed(_) => true,
-        // What comes of it then is another session to the rule.
-        Aim::Drowsy(_) | Aim::Over(_) | Aim::Gone => false,
-    };
-    let deadline = deadline.filter(|at| goes_on && *at <= until);
-    let next = deadline.and_then(|at| {
+    let (mut present, mut deadline) = aim(marks, lifetimes, activity, now);
+    let mut takings: Vec<Taking> = taken(present).into_iter().collect();
+    for _ in 0..TAKINGS_MAX {
+        let goes_on = match present {
+            Aim::Running | Aim::Parked(_) | Aim::Drowsy(_) => activity.now == InUse::No,
+            Aim::Closed(_) => true,
+            Aim::Over(_) | Aim::Gone => false,
+        };
+        let Some(at) = deadline.filter(|at| goes_on && *at <= until) else {
+            break;
+        };
         let passed = at.plus(Duration::from_micros(1));
-        taken(aim(marks, lifetimes, activity, passed).0)
-    });
-    at_present.into_iter().chain(next).collect()
+        (present, deadline) = aim(marks, lifetimes, activity, passed);
+        takings.extend(taken(present));
+    }
+    takings
 }
+
+/// What is taken of one session by time: its place, then itself; or its container, then
+/// its files.
+const TAKINGS_MAX: usize = 2;
 
 /// Says what an aim takes, where it takes anything.
 fn taken(
@@ -142,9 +150,11 @@ mod tests {
             (marks(), lifetimes(), 29, vec![]),
             (marks(), lifetimes(), 30, vec![over]),
             (marks(), sleepy.clone(), 4, vec![]),
-            (marks(), sleepy, 60, vec![drowsy]),
+            (marks(), sleepy.clone(), 5, vec![drowsy]),
+            (marks(), sleepy, 60, vec![drowsy, over]),
             (closed.clone(), lifetimes(), 59, vec![]),
             (closed.clone(), lifetimes(), 60, vec![container]),
+            (closed.clone(), lifetimes(), 120, vec![container, gone]),
             (closed.clone(), fleeting.clone(), 119, vec![at_once]),
             (closed, fleeting, 120, vec![at_once, gone]),
         ] {

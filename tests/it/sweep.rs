@@ -143,7 +143,24 @@ fn a_container_of_nobody_is_listed_and_goes_with_a_sweep_that_somebody_asks_for(
 }
 
 #[test]
-fn what_is_in_use_or_held_is_not_listed_and_the_hold_is() {
+fn a_session_that_can_sleep_is_listed_with_its_sleep_and_another_one_with_its_end() {
+    let engine = FakeEngine::start();
+    let times = [
+        ("SANDBOXD_HIBERNATE_IDLE_AFTER", "1000"),
+        ("SANDBOXD_IDLE_TIMEOUT", "2000"),
+    ];
+    for (workspaces, what) in [(&[WORKSPACES][..], "hibernate"), (&[], "close")] {
+        let daemon = Daemon::on(&engine, &settings(&[workspaces, &times].concat()));
+        let api = Api::of(&daemon);
+        api.open_id("a");
+        let listed = [item(["a", what, "session", "idle"])];
+        assert_eq!(taken(&dry_run(&api, Some(3_600))), listed);
+        assert!(taken(&dry_run(&api, Some(500))).is_empty());
+    }
+}
+
+#[test]
+fn what_a_hold_keeps_is_not_listed_and_the_hold_is() {
     let engine = FakeEngine::start();
     let short = [WORKSPACES, ("SANDBOXD_IDLE_TIMEOUT", "3600")];
     let mut daemon = Daemon::on(&engine, &settings(&short));
