@@ -52,8 +52,10 @@ complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "purge" -d 'Re
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "workspaces" -d 'List workspaces, whether their sessions are open or not'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "export" -d 'Write a workspace to standard output as an archive'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "import" -d 'Take an archive from standard input into a session that is new or closed'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "backup" -d 'Write a backup of the service\'s records to a file, or to standard output'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "health" -d 'Tell how the service is'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "doctor" -d 'Check the service\'s invariants, and say what to do where one is broken'
+complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "sweep" -d 'Remove now what is idle, expired or nobody\'s, or show what that would be'
 complete -c sandboxctl -n "__fish_sandboxctl_needs_command" -f -a "release" -d 'Let go of a hold, which `health` tells of'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l tenant -d 'Only the sessions of this tenant' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand ls" -l state -d 'Only the sessions in this state' -r -f -a "running\t'Resident, or on its way there'
@@ -244,6 +246,14 @@ complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l timeout
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l replace -d 'Have the archive take the place of files that are there, instead of refusing'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand backup" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand backup" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand backup" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand backup" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand backup" -l with-key -d 'Have the key of all session tokens in it, to restore it on another host; whoever reads it can use every session'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand backup" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand backup" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand health" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
@@ -258,6 +268,15 @@ json\t'As the API has it'"
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -l no-headers -d 'Print tables without their first line'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -l within -d 'Show what is due within this time, such as 90s, 10m, 2h or 1d; until the next sweep if not given' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -l token-file -d 'Read the token from this file; - is standard input' -r -F
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -s o -l output -d 'How to print' -r -f -a "table\t'For people'
+json\t'As the API has it'"
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -l timeout -d 'Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long' -r
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -l dry-run -d 'Do nothing but show what is taken, and why'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -l no-headers -d 'Print tables without their first line'
+complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l url -d 'Where the service is: http://HOST:PORT or unix:///PATH' -r -f
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -l token-file -d 'Read the token from this file; - is standard input' -r -F
 complete -c sandboxctl -n "__fish_sandboxctl_using_subcommand release" -s o -l output -d 'How to print' -r -f -a "table\t'For people'

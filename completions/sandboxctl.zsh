@@ -406,6 +406,22 @@ json\:"As the API has it"))' \
 ':id -- The id that gets the files:_default' \
 && ret=0
 ;;
+(backup)
+_arguments "${_arguments_options[@]}" : \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--with-key[Have the key of all session tokens in it, to restore it on another host; whoever reads it can use every session]' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'::file -- Where it goes; standard output if not given, or -:_files' \
+&& ret=0
+;;
 (health)
 _arguments "${_arguments_options[@]}" : \
 '--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
@@ -429,6 +445,22 @@ json\:"As the API has it"))' \
 '--output=[How to print]:FORMAT:((table\:"For people"
 json\:"As the API has it"))' \
 '--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--no-headers[Print tables without their first line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(sweep)
+_arguments "${_arguments_options[@]}" : \
+'--within=[Show what is due within this time, such as 90s, 10m, 2h or 1d; until the next sweep if not given]:SPAN:_default' \
+'--url=[Where the service is\: http\://HOST\:PORT or unix\:///PATH]:URL:_urls' \
+'--token-file=[Read the token from this file; - is standard input]:PATH:_files' \
+'-o+[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--output=[How to print]:FORMAT:((table\:"For people"
+json\:"As the API has it"))' \
+'--timeout=[Wait at most this long for a reply (30 if not given); with exec and run, let the command run at most this long]:SECONDS:_default' \
+'--dry-run[Do nothing but show what is taken, and why]' \
 '--no-headers[Print tables without their first line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -479,11 +511,18 @@ _sandboxctl_commands() {
 'workspaces:List workspaces, whether their sessions are open or not' \
 'export:Write a workspace to standard output as an archive' \
 'import:Take an archive from standard input into a session that is new or closed' \
+'backup:Write a backup of the service'\''s records to a file, or to standard output' \
 'health:Tell how the service is' \
 'doctor:Check the service'\''s invariants, and say what to do where one is broken' \
+'sweep:Remove now what is idle, expired or nobody'\''s, or show what that would be' \
 'release:Let go of a hold, which \`health\` tells of' \
     )
     _describe -t commands 'sandboxctl commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__backup_commands] )) ||
+_sandboxctl__subcmd__backup_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl backup commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__cp_commands] )) ||
 _sandboxctl__subcmd__cp_commands() {
@@ -589,6 +628,11 @@ _sandboxctl__subcmd__shell_commands() {
 _sandboxctl__subcmd__stop_commands() {
     local commands; commands=()
     _describe -t commands 'sandboxctl stop commands' commands "$@"
+}
+(( $+functions[_sandboxctl__subcmd__sweep_commands] )) ||
+_sandboxctl__subcmd__sweep_commands() {
+    local commands; commands=()
+    _describe -t commands 'sandboxctl sweep commands' commands "$@"
 }
 (( $+functions[_sandboxctl__subcmd__wake_commands] )) ||
 _sandboxctl__subcmd__wake_commands() {

@@ -105,7 +105,7 @@ pub(super) async fn export(
 
 /// Sends an archive piece by piece; one that fails breaks the connection, so that its
 /// reader does not take a part for the whole.
-fn streamed(packed: Packed) -> Body {
+pub(super) fn streamed(packed: Packed) -> Body {
     let pieces = unfold(Some(packed), async |packed| {
         let mut packed = packed?;
         let piece = packed.next().await?;

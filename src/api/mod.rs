@@ -7,6 +7,7 @@
 
 mod archives;
 mod auth;
+mod backup;
 mod body;
 mod command;
 mod conditions;
@@ -38,6 +39,7 @@ mod shed;
 mod signals;
 mod socket;
 mod streamed;
+mod sweep;
 mod table;
 mod tickets;
 mod ttys;

@@ -6,8 +6,8 @@ use axum::routing::on;
 
 use crate::api::routes::{Route, Verb};
 use crate::api::{
-    archives, files, holds, lifecycle, log, metrics, native, paths, runs, service, sessions,
-    socket, streamed, tickets, ttys, watch, workspaces,
+    archives, backup, files, holds, lifecycle, log, metrics, native, paths, runs, service,
+    sessions, socket, streamed, sweep, tickets, ttys, watch, workspaces,
 };
 
 /// All routes, in the order in which people read about them.
@@ -73,6 +73,14 @@ pub(super) static TABLE: &[Route] = &[
         |verb| on(verb, service::doctor),
     )
     .answers("DoctorReport"),
+    Route::new(
+        Verb::Get,
+        "/backup",
+        "Sends a backup of the store as it is at this moment, as JSON lines with a digest",
+        |verb| on(verb, backup::backup),
+    )
+    .query(backup::BACKUP_QUERY)
+    .answers_bytes(),
     Route::new(
         Verb::Post,
         "/sessions",
@@ -537,6 +545,15 @@ pub(super) static TABLE: &[Route] = &[
         |verb| on(verb, holds::list),
     )
     .answers("HoldList"),
+    Route::new(
+        Verb::Post,
+        "/sweep",
+        "Goes through everything now, and lists what is idle, expired or nobody's; or only lists \
+            what the next sweep takes",
+        |verb| on(verb, sweep::sweep),
+    )
+    .query(sweep::SWEEP_QUERY)
+    .answers("SweepReport"),
     Route::new(Verb::Delete, "/holds/{name}", "Lets go of a hold", |verb| {
         on(verb, holds::release)
     })

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use sandboxd::cause::chain;
+use sandboxd::client::BackupKey;
 use sandboxd::config::args::{Command, EXIT_CONFIG, EXIT_IO, EXIT_USAGE};
 use sandboxd::config::{Args, Config, Loaded, Surroundings, check};
+use sandboxd::daemon::Tokens;
+use sandboxd::store::InPlace;
 use sandboxd::{daemon, store, telemetry};
 
 /// The version with the commit, which only the program itself shows: a manual
@@ -49,6 +52,31 @@ fn main() -> ExitCode {
             Err(_) => ExitCode::from(EXIT_IO),
         },
         Some(Command::Verify) => verify(loaded),
+        Some(Command::Backup { file, with_key }) => {
+            let key = if with_key {
+                BackupKey::Take
+            } else {
+                BackupKey::Leave
+            };
+            backup(loaded, file.as_deref(), key)
+        }
+        Some(Command::Restore {
+            file,
+            force,
+            void_tokens,
+        }) => {
+            let in_place = if force {
+                InPlace::SetAside
+            } else {
+                InPlace::Refuse
+            };
+            let tokens = if void_tokens {
+                Tokens::Void
+            } else {
+                Tokens::Keep
+            };
+            restore(loaded, &file, in_place, tokens)
+        }
         Some(Command::StoreProbe { .. }) | None => serve(loaded),
     }
 }
@@ -76,6 +104,41 @@ fn verify(loaded: Loaded) -> ExitCode {
     };
     match io::stdout().write_all(verdict.report.to_string().as_bytes()) {
         Ok(()) => ExitCode::from(verdict.exit_code),
+        Err(_) => ExitCode::from(EXIT_IO),
+    }
+}
+
+/// Writes a backup of the store.
+fn backup(loaded: Loaded, file: Option<&Path>, key: BackupKey) -> ExitCode {
+    let to = file.filter(|file| *file != Path::new("-"));
+    let copies = std::env::temp_dir();
+    match run(daemon::backup(loaded.config, &copies, to, key)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(code) => code,
+    }
+}
+
+/// Puts a backup in the place of the store, and says what comes of it.
+fn restore(loaded: Loaded, file: &Path, in_place: InPlace, tokens: Tokens) -> ExitCode {
+    let restored = match run(daemon::restore(loaded.config, file, in_place, tokens)) {
+        Ok(restored) => restored,
+        Err(code) => return code,
+    };
+    let mut text = format!(
+        "restored {} sessions as of {}\n",
+        restored.n_sessions, restored.taken_at
+    );
+    if let Some(aside) = &restored.set_aside {
+        text.push_str("the store that was there is in ");
+        text.push_str(&aside.display().to_string());
+        text.push('\n');
+    }
+    text.push_str(
+        "the next start compares them with what is on the host, and ends nothing by itself \
+         until `sandboxctl release store_rebuilt`\n",
+    );
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(EXIT_IO),
     }
 }

@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 
+mod backup;
 mod copy;
 mod runs;
 mod workspaces;
 
+pub use backup::Backup;
 pub use workspaces::{Export, Import, Workspaces};
 
 pub use copy::{Copy, Place};
 pub use runs::{How, Kill, Logs, OneRun, Run, Runs, Shell, Variables};
 
 use super::text;
-use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, Usage};
+use crate::client::{CloseFirst, EXEC_SECS_MAX, Purge, SessionState, SweepOptions, Usage};
 use crate::id::{Alias, SessionId, Tenant};
 use crate::wire::holds::{ENGINE_CHANGED, STORE_REBUILT, WORKSPACE_ROOT_CHANGED};
 
@@ -79,10 +81,24 @@ Exit status:
   0  nothing is broken
   1  something is, such as a store and an engine that disagree
   7  something could not be seen, or the service is unreachable";
+
+const SWEEP_AFTER_HELP: &str = "\
+The service sweeps by itself, every SANDBOXD_CLEANUP_INTERVAL seconds, and each session \
+at its own time. With --dry-run nothing is done: what is printed is what will be, and \
+when, unless somebody uses it before. Without, everything is gone through now, and \
+what is due is printed.
+
+What waits beyond its time says for what: in_use, unknown (the engine or the disk does \
+not tell), ghost (processes of a container that the engine has lost), or rival \
+(another container works on its files).
+
+Examples:
+  sandboxctl sweep --dry-run                what the next sweep takes
+  sandboxctl sweep --dry-run --within 1d    what goes within a day";
 const RELEASE_AFTER_HELP: &str = "\
 Holds:
-  store_rebuilt   the store was lost, and its records were made anew; nothing
-                  is reaped, expired or swept until this is released
+  store_rebuilt   the store was lost, and its records were made anew, or a
+                  backup was restored; nothing is reaped, expired or swept until this is released
   engine_changed  another engine answers than the one with the sandboxes;
                   releasing it accepts that engine, on which sessions start
                   anew with their workspaces
@@ -228,11 +244,17 @@ pub enum Verb {
     /// Take an archive from standard input into a session that is new or closed
     #[command(after_long_help = workspaces::IMPORT_AFTER_HELP)]
     Import(Import),
+    /// Write a backup of the service's records to a file, or to standard output
+    #[command(after_long_help = backup::BACKUP_AFTER_HELP)]
+    Backup(Backup),
     /// Tell how the service is
     Health,
     /// Check the service's invariants, and say what to do where one is broken
     #[command(after_long_help = DOCTOR_AFTER_HELP)]
     Doctor,
+    /// Remove now what is idle, expired or nobody's, or show what that would be
+    #[command(after_long_help = SWEEP_AFTER_HELP)]
+    Sweep(Sweep),
     /// Let go of a hold, which `health` tells of
     #[command(after_long_help = RELEASE_AFTER_HELP)]
     Release(Release),
@@ -491,6 +513,30 @@ pub struct Release {
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
+}
+
+/// The arguments of `sweep`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Sweep {
+    /// Do nothing but show what is taken, and why
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Show what is due within this time, such as 90s, 10m, 2h or 1d; until the next
+    /// sweep if not given
+    #[arg(long, value_name = "SPAN", requires = "dry_run", value_parser = text::read_span)]
+    within: Option<Duration>,
+}
+
+impl Sweep {
+    /// Returns what is asked of the service.
+    pub fn asked(&self) -> SweepOptions {
+        if self.dry_run {
+            SweepOptions::Look(self.within)
+        } else {
+            SweepOptions::Act
+        }
+    }
 }
 
 fn usage(asked: bool) -> Usage {

@@ -182,12 +182,16 @@ async fn save(
 }
 
 /// A file that is not in its place yet; dropped before, it goes.
-struct Aside(PathBuf);
+pub(super) struct Aside(PathBuf);
 
 impl Aside {
-    fn beside(to: &Path) -> Self {
+    pub(super) fn beside(to: &Path) -> Self {
         let name = format!(".sandboxctl-{}.tmp", RequestId::random());
         Self(to.with_file_name(name))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
     }
 }
 
@@ -200,7 +204,7 @@ impl Drop for Aside {
     }
 }
 
-fn local(what: &'static str, path: &Path, source: io::Error) -> Failure {
+pub(super) fn local(what: &'static str, path: &Path, source: io::Error) -> Failure {
     Failure::LocalFile {
         what,
         path: path.display().to_string(),

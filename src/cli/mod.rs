@@ -6,6 +6,7 @@
 
 pub mod args;
 
+mod backup;
 mod copy;
 mod doctor;
 mod events;
@@ -23,6 +24,7 @@ mod run;
 mod runs;
 mod sessions;
 mod shell;
+mod sweep;
 mod text;
 mod token;
 mod workspaces;

@@ -5,8 +5,8 @@ use super::exit::Exit;
 use super::failure::{Failure, TokenGiven};
 use super::printer::{Printer, Streams};
 use super::{
-    copy, doctor, events, exec, explain, health, holds, log, removal, rest, runs, sessions, shell,
-    token, workspaces,
+    backup, copy, doctor, events, exec, explain, health, holds, log, removal, rest, runs, sessions,
+    shell, sweep, token, workspaces,
 };
 use crate::client::{Client, Endpoint};
 use crate::secret::Secret;
@@ -62,8 +62,10 @@ pub async fn run(
                 | Verb::Workspaces(_)
                 | Verb::Export(_)
                 | Verb::Import(_)
+                | Verb::Backup(_)
                 | Verb::Health
                 | Verb::Doctor
+                | Verb::Sweep(_)
                 | Verb::Release(_) => failure.exit(),
             }
         }
@@ -167,8 +169,10 @@ async fn act(
         Verb::Workspaces(of) => workspaces::list(client, printer, of).await,
         Verb::Export(export) => workspaces::export(client, printer, export).await,
         Verb::Import(import) => workspaces::import(client, printer, import).await,
+        Verb::Backup(args) => backup::backup(client, printer, args).await,
         Verb::Health => health::health(client, printer).await,
         Verb::Doctor => doctor::doctor(client, printer).await,
+        Verb::Sweep(args) => sweep::sweep(client, printer, args).await,
         Verb::Release(release) => holds::release(client, printer, release).await,
     }
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod archive;
+mod backup;
 mod calls;
 mod endpoint;
 mod error;
@@ -32,6 +33,7 @@ mod workspaces;
 pub(crate) mod scripted;
 
 pub use archive::{TreeBounds, WorkspaceArchive};
+pub use backup::BackupKey;
 pub use calls::{
     Client, CloseFirst, DEADLINE_DEFAULT, EXEC_SECS_MAX, HELD_REPLY_GRACE, ListOptions, Purge,
     SessionState, Usage,
@@ -40,6 +42,7 @@ pub use endpoint::{Endpoint, InvalidUrl};
 pub(crate) use error::summary;
 pub use error::{DETAIL_CHARS_MAX, Error};
 pub use files::UploadPieces;
+pub use lifecycle::SweepOptions;
 pub use log::EventOptions;
 pub use pieces::ReplyPieces;
 pub use remote::{

@@ -23,6 +23,8 @@ Files: STATE_DIR/store holds sessions and their events, STATE_DIR/token.key the 
 key of all session tokens, STATE_DIR/LOCK the number of the daemon that runs. \
 WORKSPACE_ROOT/ID/workspace holds the files of a session.
 
+STATE_DIR/backups holds copies of the store, for sandboxd restore.
+
 STATE_DIR/store.corrupt-DATE is a store that was lost: its sessions were made anew \
 from their workspaces and containers, and nothing is reaped, expired or swept until \
 sandboxctl release store_rebuilt says that they are right.
@@ -43,6 +45,36 @@ Exit codes: 0 nothing is broken; 1 an invariant is broken, such as a store and a
 engine that disagree; 65 the store is corrupt or newer than this program; 69 a \
 daemon runs; 74 the state directory cannot be read; 75 something could not be \
 seen; 78 the configuration does not hold.";
+
+/// What a manual says of `backup`.
+const BACKUP_NOTES: &str = "\
+While a daemon runs on the state directory, it is asked for the backup, by its \
+address and its token; else the store is read under the directory's lock, from a copy \
+in the system's temporary directory. A backup is of one moment. It holds the records \
+of sessions, open and closed, and of runs in the background; it does not hold their \
+events, nor any files. It is JSON lines, of which the last has a digest of all others. \
+The daemon keeps such copies in STATE_DIR/backups by itself.
+
+Exit codes: 0 it is written; 65 the store is corrupt or newer than this program; 66 \
+there is no store; 69 a daemon runs that does not give it; 74 a file cannot be read or \
+written; 78 the configuration does not hold.";
+
+/// What a manual says of `restore`.
+const RESTORE_NOTES: &str = "\
+Works while no daemon runs. The digest is checked first: a damaged backup changes \
+nothing. A store that is there is renamed to store.before-restore-DATE and never \
+removed.
+
+The next start compares the records with the workspaces and containers of the host: \
+what was opened after the backup is taken over, what was closed after it stays closed, \
+and what runs goes on. Nothing is reaped, expired or swept until sandboxctl release \
+store_rebuilt says that the sessions are right. One that was purged after the backup is \
+on record again, asleep and without files: purge it again.
+
+Exit codes: 0 it is in place; 65 the backup is damaged, newer than this program, or \
+another instance's; 69 a daemon runs; 73 a store is there, and --force was not given; \
+74 a file cannot be read or written; 78 the configuration does not hold, or the key of \
+the tokens is not here.";
 
 /// Rents containers of this host to applications over HTTP.
 ///
@@ -98,6 +130,30 @@ pub enum Command {
     /// Check store, engine and disk while no daemon runs, and print what was found
     #[command(after_long_help = VERIFY_NOTES)]
     Verify,
+    /// Write a backup of the store, whether a daemon runs or not
+    #[command(after_long_help = BACKUP_NOTES)]
+    Backup {
+        /// Where it goes; standard output if not given, or -
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Have the key of all session tokens in it, to restore it on another host;
+        /// whoever reads it can use every session
+        #[arg(long)]
+        with_key: bool,
+    },
+    /// Put a backup in the place of the store while no daemon runs
+    #[command(after_long_help = RESTORE_NOTES)]
+    Restore {
+        /// The backup
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Rename a store that is there, instead of refusing
+        #[arg(long)]
+        force: bool,
+        /// Give every session a new token, where the key of their tokens is lost
+        #[arg(long)]
+        void_tokens: bool,
+    },
     /// Open a store and close it again, in a process that may hang or die of it
     #[command(hide = true)]
     StoreProbe {

@@ -286,6 +286,8 @@ fn operation(reader: &mut Reader<'_>) -> Operation {
                 ("refuse", OnCorruptStore::Refuse),
             ],
         ),
+        backup_every: Some(reader.secs("SANDBOXD_BACKUP_EVERY")).filter(|every| !every.is_zero()),
+        backup_keep: reader.whole("SANDBOXD_BACKUP_KEEP"),
         release_holds: holds(reader),
         drain_timeout: reader.secs("SANDBOXD_DRAIN_TIMEOUT"),
     }

@@ -105,6 +105,10 @@ pub struct Operation {
     pub max_archive_bytes: u64,
     /// What is done about a store that is lost or corrupt.
     pub on_corrupt_store: OnCorruptStore,
+    /// The time between two copies of the store; none are kept where there is none.
+    pub backup_every: Option<Duration>,
+    /// Copies that are kept; at least 1.
+    pub backup_keep: usize,
     /// Holds that are let go of at this start.
     pub release_holds: Vec<Hold>,
     /// How long requests in flight may take to finish at a stop.

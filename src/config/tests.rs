@@ -112,6 +112,8 @@ fn a_token_is_all_that_is_required_and_the_rest_is_as_documented() {
             workspace_scan_interval: Duration::from_mins(1),
             max_archive_bytes: 16 << 30,
             on_corrupt_store: OnCorruptStore::Rebuild,
+            backup_every: Some(Duration::from_hours(1)),
+            backup_keep: 24,
             release_holds: Vec::new(),
             drain_timeout: Duration::from_secs(5),
         }

@@ -50,7 +50,7 @@ impl Archives {
 }
 
 impl Control {
-    async fn archive_turn(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+    pub(super) async fn archive_turn(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let turn = Arc::clone(&self.0.archives.room).acquire_owned();
         match timeout(TURN_WAIT_MAX, turn).await {
             Ok(Ok(permit)) => Ok(permit),

@@ -6,6 +6,7 @@
 
 pub mod archives;
 mod attended;
+mod backup;
 mod close;
 mod describe;
 mod disk;
@@ -29,6 +30,7 @@ mod run;
 pub mod runs;
 mod shown;
 mod slots;
+mod sweep;
 pub mod terminals;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -44,7 +46,7 @@ use tokio_util::task::TaskTracker;
 use crate::activity::Leases;
 use crate::id::SessionId;
 use crate::policy::{Current, Prewarm};
-use crate::reconcile::{Books, Disks, EngineHealth, Epoch, Host, Outcome, Tickets, Work};
+use crate::reconcile::{Books, Disks, EngineHealth, Epoch, Host, Outcome, Survey, Tickets, Work};
 use crate::sandbox::commands::Runner;
 use crate::sandbox::reach::Reacher;
 use crate::sandbox::usage::Sampler;
@@ -52,7 +54,9 @@ use crate::secret::{Secret, TokenKey};
 use crate::session::record::{Record, Status};
 use crate::verify;
 
+pub use backup::WithKey;
 pub use refusal::Refusal;
+pub use sweep::Sweep;
 pub use workspaces::ListWorkspaces;
 
 /// Serves requests; cheap to clone.
@@ -117,6 +121,8 @@ pub struct Loop {
     pub engine: EngineHealth,
     /// From when on ages are counted.
     pub epoch: Epoch,
+    /// Where sweeps are asked for, and what they take.
+    pub survey: Survey,
 }
 
 impl Control {

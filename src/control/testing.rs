@@ -1,11 +1,16 @@
 //! A service without an engine, for tests of what lies above it.
 
+use std::time::Duration;
+
 use crate::activity::Leases;
 use crate::cgroup::Cgroups;
 use crate::clock::Clock;
 use crate::docker::{Endpoint, Engine, Settings};
 use crate::policy::{Current, Prewarm};
-use crate::reconcile::{Books, Disks, EngineHealth, Epoch, Host, Tickets, Work};
+use crate::reconcile::{
+    Books, Disks, EngineHealth, Epoch, Executor, Host, Images, Passes, Residents, Resync, Tickets,
+    Work,
+};
 use crate::sandbox::usage::Sampler;
 use crate::secret::{Secret, TokenKey};
 use crate::session::testing;
@@ -29,22 +34,41 @@ pub(crate) fn without_engine(service: Secret) -> Control {
         instance: store.instance().clone(),
         agents: None,
     };
+    let books = Books {
+        store: store.clone(),
+        clock: clock.clone(),
+    };
+    let policy = Current::new(testing::policy());
+    let leases = Leases::new(clock.clone());
+    let passes = Passes {
+        executor: Executor {
+            host: host.clone(),
+            books: books.clone(),
+            images: Images::default(),
+            leases: leases.clone(),
+            policy: policy.clone(),
+        },
+        tickets: Tickets::default(),
+        residents: Residents::default(),
+        work: Work::new(clock.clone()),
+        epoch: Epoch::begin(clock.now(), &store),
+        engine: EngineHealth::default(),
+    };
+    let (_, survey) = Resync::new(passes.clone(), Duration::ZERO, Duration::ZERO);
     Control::new(
-        Current::new(testing::policy()),
+        policy,
         Keys {
             service,
             tokens: TokenKey::generate().unwrap(),
         },
-        Books {
-            store: store.clone(),
-            clock: clock.clone(),
-        },
+        books,
         Loop {
-            work: Work::new(clock.clone()),
-            tickets: Tickets::default(),
-            leases: Leases::new(clock.clone()),
-            engine: EngineHealth::default(),
-            epoch: Epoch::begin(clock.now(), &store),
+            work: passes.work,
+            tickets: passes.tickets,
+            leases,
+            engine: passes.engine,
+            epoch: passes.epoch,
+            survey,
         },
         Place {
             host,

@@ -48,6 +48,11 @@ pub enum KeyError {
 }
 
 impl KeyError {
+    /// Returns whether there is no file.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Returns the exit code of the program.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
@@ -69,9 +74,7 @@ pub(super) async fn load(config: &Config, store: &Store) -> Result<TokenKey, Key
         read(&path)?
     } else {
         match read(&path) {
-            Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                make(&path)?
-            }
+            Err(error) if error.is_missing() => make(&path)?,
             other => other?,
         }
     };
@@ -88,7 +91,8 @@ pub(super) fn file_of(config: &Config) -> PathBuf {
     config.token_key_file.clone().unwrap_or_else(own)
 }
 
-fn read(path: &Path) -> Result<TokenKey, KeyError> {
+/// Reads a key.
+pub(super) fn read(path: &Path) -> Result<TokenKey, KeyError> {
     let file = |source| KeyError::File {
         path: path.to_path_buf(),
         source,
@@ -100,13 +104,19 @@ fn read(path: &Path) -> Result<TokenKey, KeyError> {
     })
 }
 
-/// Makes a key that is whole on disk before it has its name.
+/// Makes a key.
 fn make(path: &Path) -> Result<TokenKey, KeyError> {
+    let key = TokenKey::generate().map_err(KeyError::Random)?;
+    write(path, &key)?;
+    Ok(key)
+}
+
+/// Writes a key that is whole on disk before it has its name.
+pub(super) fn write(path: &Path, key: &TokenKey) -> Result<(), KeyError> {
     let file = |source| KeyError::File {
         path: path.to_path_buf(),
         source,
     };
-    let key = TokenKey::generate().map_err(KeyError::Random)?;
     let temporary = path.with_extension("key.tmp");
     let mut out = OpenOptions::new()
         .write(true)
@@ -122,7 +132,7 @@ fn make(path: &Path) -> Result<TokenKey, KeyError> {
         let dir = fs::File::open(dir).map_err(file)?;
         dir.sync_all().map_err(file)?;
     }
-    Ok(key)
+    Ok(())
 }
 
 #[cfg(test)]

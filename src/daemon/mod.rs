@@ -2,7 +2,10 @@
 //! reverse.
 
 mod agents;
+mod backup;
+mod copies;
 mod descriptors;
+mod draft;
 mod key;
 mod notify;
 mod rebuild;
@@ -29,7 +32,7 @@ use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
     Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, RebuildError,
-    Residents, Tickets, Work,
+    Residents, Resync, Tickets, Work,
 };
 use crate::sandbox::usage::Sampler;
 use crate::session::Hold;
@@ -39,6 +42,7 @@ use crate::workspace::Workspaces;
 
 use tasks::{Ended, Tasks};
 
+pub use backup::{BackupFailure, Restored, Tokens, backup, restore};
 pub use verify::{Verdict, verify};
 
 /// How long commands under way have to be ended after the last connection.
@@ -80,6 +84,9 @@ pub enum Fatal {
     /// The state directory of a service that should not run cannot be looked at.
     #[error(transparent)]
     NotBorrowed(NotBorrowed),
+    /// A backup was not made or not put back.
+    #[error(transparent)]
+    Backup(#[from] BackupFailure),
     /// A part without which nothing works has ended.
     #[error("go on without {part}, which ended")]
     Ended {
@@ -92,13 +99,8 @@ impl Fatal {
     /// Returns the exit code of the program.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Store { source, .. } => match source {
-                OpenError::Busy { .. } => 69,
-                OpenError::Corrupt { .. }
-                | OpenError::NewerSchema { .. }
-                | OpenError::Foreign { .. } => 65,
-                OpenError::NoSpace | OpenError::Engine { .. } | OpenError::Io { .. } => 74,
-            },
+            Self::Store { source, .. } => code_of(source),
+            Self::Backup(error) => error.exit_code(),
             Self::Key(error) => error.exit_code(),
             Self::Endpoint { .. } => 78,
             Self::Rebuild(_) | Self::Io { .. } => 74,
@@ -106,6 +108,15 @@ impl Fatal {
             Self::NotBorrowed(NotBorrowed::Io { .. }) => 74,
             Self::Ended { .. } => 70,
         }
+    }
+}
+
+/// Returns the exit code of the program where the store does not open.
+fn code_of(error: &OpenError) -> u8 {
+    match error {
+        OpenError::Busy { .. } => 69,
+        OpenError::Corrupt { .. } | OpenError::NewerSchema { .. } | OpenError::Foreign { .. } => 65,
+        OpenError::NoSpace | OpenError::Engine { .. } | OpenError::Io { .. } => 74,
     }
 }
 
@@ -137,6 +148,9 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     let controller = Controller::new(passes.clone(), workers);
     let disks = tasks.measure_workspaces(&passes, config.operation.workspace_scan_interval);
     let pulse = controller.pulse();
+    let operation = &config.operation;
+    let (grace, period) = (operation.orphan_grace, operation.cleanup_interval);
+    let (resync, survey) = Resync::new(passes.clone(), grace, period);
     let control = Control::new(
         policy,
         Keys {
@@ -150,6 +164,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             leases: leases.clone(),
             engine: health.clone(),
             epoch: passes.epoch.clone(),
+            survey,
         },
         Place {
             reacher,
@@ -162,13 +177,23 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
         },
     );
     tasks.start_controller(controller);
-    tasks.follow_engine(&passes, &health, &config.operation);
+    tasks.follow_engine(&passes, resync, &config.operation);
     tasks.keep_last_uses(store.clone(), leases, control.clone());
     tasks.adopt_runs(control.clone());
     tasks.watch_store(store.clone());
+    tasks.keep_copies(&config, &store, &clock);
     tasks.feed_watchdog(pulse, clock);
     prewarm(&config, &passes.work);
     let served = serve(&config, listener, control.clone(), &mut tasks).await;
+    wind_down(&control, &cancel, tasks).await;
+    if let Err(error) = store.close().await {
+        warn!(error = %chain(&error), "the store was not closed in order");
+    }
+    served
+}
+
+/// Ends what is under way, in the reverse of the order in which it was started.
+async fn wind_down(control: &Control, cancel: &CancellationToken, tasks: Tasks) {
     notify::stopping();
     info!("stopping; sandboxes go on");
     if tokio::time::timeout(COMMANDS_WAIT_MAX, control.drained())
@@ -179,10 +204,6 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     }
     cancel.cancel();
     tasks.join().await;
-    if let Err(error) = store.close().await {
-        warn!(error = %chain(&error), "the store was not closed in order");
-    }
-    served
 }
 
 /// Tells the operator of settings that are understood and have no effect yet.

@@ -7,16 +7,17 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
+use super::copies::{Plan, keep_copies};
 use super::notify;
 use crate::activity::Leases;
 use crate::cause::chain;
 use crate::clock::Clock;
-use crate::config::Operation;
+use crate::config::{Config, Operation};
 use crate::control::Control;
 use crate::docker::containers::Label;
 use crate::reconcile::{
-    Controller, Disks, EngineHealth, Identifier, Passes, Pulse, Resync, Scan, Watched, events,
-    ping, resync, root,
+    Controller, Disks, Identifier, Passes, Pulse, Resync, Scan, Watched, events, go_round, ping,
+    root,
 };
 use crate::session::blueprint::LABEL_INSTANCE;
 use crate::store::{BATCH_OPS_MAX, Batch, Store};
@@ -52,12 +53,8 @@ impl Tasks {
         self.spawn("the controller", controller.run(cancel));
     }
 
-    pub(super) fn follow_engine(
-        &mut self,
-        passes: &Passes,
-        health: &EngineHealth,
-        operation: &Operation,
-    ) {
+    pub(super) fn follow_engine(&mut self, passes: &Passes, resync: Resync, operation: &Operation) {
+        let health = &passes.engine;
         let engine = passes.executor.host.engine.clone();
         let instance = &passes.executor.host.instance;
         let label = Label::new(LABEL_INSTANCE, instance.as_str());
@@ -77,12 +74,7 @@ impl Tasks {
             books: passes.executor.books.clone(),
         };
         let following = events(watched, health.clone(), cancel());
-        let going_round = resync(
-            Resync::new(passes.clone(), operation.orphan_grace),
-            health.clone(),
-            operation.cleanup_interval,
-            cancel(),
-        );
+        let going_round = go_round(resync, health.clone(), cancel());
         self.spawn("the engine's identity", identifier.run(cancel()));
         self.spawn("the engine's heartbeat", pinging);
         self.spawn("the engine's events", following);
@@ -144,6 +136,24 @@ impl Tasks {
                 () = store.ended() => {}
             }
         });
+    }
+
+    /// Keeps copies of the store, where they are wanted.
+    pub(super) fn keep_copies(&mut self, config: &Config, store: &Store, clock: &Clock) {
+        let operation = &config.operation;
+        let Some(every) = operation.backup_every else {
+            return;
+        };
+        let plan = Plan {
+            dir: config.state_dir.join("backups"),
+            every,
+            keep: operation.backup_keep,
+        };
+        let (store, clock, cancel) = (store.clone(), clock.clone(), self.cancel.clone());
+        self.spawn(
+            "the keeper of copies",
+            keep_copies(plan, store, clock, cancel),
+        );
     }
 
     pub(super) fn feed_watchdog(&mut self, pulse: Pulse, clock: Clock) {

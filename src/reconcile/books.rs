@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::id::ContainerKey;
 use crate::session::Fact;
 use crate::session::blueprint::LABEL_SPEC;
+use crate::session::lifecycle::Aim;
 use crate::session::record::{Event, Marks, Notice, Purge, Reason, Record, Status};
 use crate::store::{Batch, CommitError, Expect, Store};
 
@@ -235,17 +236,20 @@ impl Books {
         written(self.store.commit(batch).await)
     }
 
-    /// Drops a record of which nothing is left.
-    pub async fn forget(&self, record: &Record) -> Result<Written, CommitError> {
-        let purged = record
-            .marks
-            .closed
-            .as_ref()
-            .is_some_and(|closed| closed.purge == Purge::Yes);
+    /// Drops a record of which nothing is left, and says so where that was to be.
+    pub async fn forget(&self, record: &Record, aim: Aim) -> Result<Written, CommitError> {
+        let closed = record.marks.closed.as_ref();
+        let purge = closed.map(|closed| closed.purge);
         let id = &record.spec.id;
         let mut batch = intent(record, record.marks.raised()).forget(id);
-        if purged {
-            let event = Fact::Purged.event(self.clock.now(), &record.spec, None);
+        let fact = match (purge, aim) {
+            (Some(Purge::Yes), _) => Some((Fact::Purged, None)),
+            // Its files went by time, and with them all there was of it.
+            (Some(Purge::No), Aim::Gone) => Some((Fact::Expired, Some(Reason::Expired))),
+            (Some(Purge::No) | None, _) => None,
+        };
+        if let Some((fact, reason)) = fact {
+            let event = fact.event(self.clock.now(), &record.spec, reason);
             batch = batch.event(None, event);
         }
         written(self.store.commit(batch).await)

@@ -121,7 +121,7 @@ impl Executor {
             Step::RemoveUnusedWorkspace => self.remove_unused_workspace(&record.spec).await,
             Step::Forget => {
                 self.close_dock(case);
-                self.forget(record).await
+                self.forget(record, case.aim).await
             }
             Step::EndGhosts => self.end_ghosts(case).await,
             Step::Park(reason) => self.park(case, reason).await,
@@ -425,10 +425,10 @@ impl Executor {
         Ok(Next::Again)
     }
 
-    async fn forget(&self, record: &Record) -> Result<Next, Failure> {
+    async fn forget(&self, record: &Record, aim: Aim) -> Result<Next, Failure> {
         match self
             .books
-            .forget(record)
+            .forget(record, aim)
             .await
             .map_err(|error| unwritten(&error))?
         {

@@ -61,13 +61,24 @@ impl Holds {
             } else {
                 "; the engine's containers are still to be taken over"
             };
+            let made = rebuilt.sessions;
+            let detail = match rebuilt.restored {
+                Some(taken_at) => {
+                    let aside = match rebuilt.set_aside.as_str() {
+                        "" => String::new(),
+                        aside => format!(", the store before it is in {aside}"),
+                    };
+                    format!("a backup of {taken_at} was restored{aside}; {made} sessions that it does not have were made anew from what is on the host{rest}; nothing is reaped, expired or swept")
+                }
+                None => format!(
+                    "the store was lost ({}) and is set aside in {}; {made} sessions were made anew from what was left on the host{rest}; nothing is reaped, expired or swept",
+                    rebuilt.why, rebuilt.set_aside
+                ),
+            };
             Standing {
                 hold: Hold::StoreRebuilt,
                 since: rebuilt.since,
-                detail: format!(
-                    "the store was lost ({}) and is set aside in {}; {} sessions were made anew from what was left on the host{rest}; nothing is reaped, expired or swept",
-                    rebuilt.why, rebuilt.set_aside, rebuilt.sessions
-                ),
+                detail,
                 remedy: "look at the sessions, then `sandboxctl release store_rebuilt`".to_owned(),
             }
         });

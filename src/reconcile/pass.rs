@@ -19,8 +19,8 @@ use super::ticket::{Failure, Outcome, Tickets};
 use super::work::Work;
 use crate::clock::Timestamp;
 use crate::id::SessionId;
-use crate::policy::Policy;
-use crate::session::lifecycle::{Aim, InUse, aim, lifetimes_under};
+use crate::policy::{Lifetimes, Policy};
+use crate::session::lifecycle::{Activity, Aim, InUse, aim, lifetimes_under};
 use crate::session::record::{Record, Status};
 
 /// One look at a session takes at most so many steps before others have a turn.
@@ -216,6 +216,28 @@ impl Passes {
         }
     }
 
+    /// Returns what lifetimes hold for a session, and what is known of its use.
+    pub(super) fn ageing(
+        &self,
+        policy: &Policy,
+        record: &Record,
+        now: Timestamp,
+    ) -> (Lifetimes, Activity) {
+        let sweeps = self.holds().sweeps();
+        let leases = &self.executor.leases;
+        let activity = self.epoch.ageing(leases, record, sweeps, now);
+        let lifetimes = lifetimes_under(sweeps, &policy.lifetimes, &record.marks);
+        (lifetimes, activity)
+    }
+
+    /// Looks at a session for whoever takes no step.
+    pub(super) async fn seen(&self, record: &Record) -> (Status, Sight) {
+        let status = self.executor.books.store.status(&record.spec.id);
+        let status = status.map(|status| (*status).clone()).unwrap_or_default();
+        let sight = self.sight(record, &status).await;
+        (status, sight)
+    }
+
     async fn look(&self, id: &SessionId) -> Option<Moment> {
         let store = &self.executor.books.store;
         let record = store.record(id)?;
@@ -403,7 +425,7 @@ impl Passes {
         }
     }
 
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.executor.books.clock.now()
     }
 }
@@ -428,9 +450,6 @@ pub(super) fn aim_on_record(
     record: &Record,
     now: Timestamp,
 ) -> (Aim, Option<Timestamp>) {
-    let sweeps = passes.holds().sweeps();
-    let leases = &passes.executor.leases;
-    let activity = passes.epoch.ageing(leases, record, sweeps, now);
-    let lifetimes = lifetimes_under(sweeps, &policy.lifetimes, &record.marks);
+    let (lifetimes, activity) = passes.ageing(policy, record, now);
     aim(&record.marks, &lifetimes, activity, now)
 }

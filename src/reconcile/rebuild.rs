@@ -1,4 +1,5 @@
-//! Makes the records of a lost store anew from what is left on the host.
+//! Makes the records of a lost store anew from what is left on the host, and brings those
+//! of a backup that was restored up to what is there.
 //!
 //! First the sidecars of the workspaces, before anything is served, then, when the
 //! engine first answers, the containers. Until those are on record no session is
@@ -20,7 +21,9 @@ use crate::policy::Catalogue;
 use crate::session::blueprint::{
     LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, LABEL_SESSION, LABEL_SPEC,
 };
-use crate::session::rebuild::{Adopted, Life, Remnant, Trace, adopt, from_files, in_order};
+use crate::session::rebuild::{
+    Adopted, Amended, Life, Remnant, Scene, Told, Trace, adopt, amend, from_files, in_order,
+};
 use crate::session::record::{Event, Record, Status};
 use crate::store::{Batch, CommitError, Expect, Progress};
 use crate::workspace::{self, Found, Sidecar, WorkspaceError, Workspaces};
@@ -51,7 +54,14 @@ pub async fn rebuild_from_files(
     let Some(rebuilt) = books.store.rebuilt().filter(|rebuilt| !rebuilt.files_read) else {
         return Ok(());
     };
-    warn!(why = %rebuilt.why, set_aside = %rebuilt.set_aside, "the store was lost; its records are made anew from the workspaces and containers, and sweeps are off until `sandboxctl release store_rebuilt`");
+    match rebuilt.restored {
+        Some(taken_at) => {
+            warn!(backup = %taken_at, set_aside = %rebuilt.set_aside, "a backup was restored; its records are compared with the workspaces and containers, and sweeps are off until `sandboxctl release store_rebuilt`");
+        }
+        None => {
+            warn!(why = %rebuilt.why, set_aside = %rebuilt.set_aside, "the store was lost; its records are made anew from the workspaces and containers, and sweeps are off until `sandboxctl release store_rebuilt`");
+        }
+    }
     let mut traces = if let Some(workspaces) = workspaces {
         read_traces(workspaces).await?
     } else {
@@ -61,20 +71,32 @@ pub async fn rebuild_from_files(
         Vec::new()
     };
     in_order(&mut traces);
-    // What a process that ended in the middle had made is there already, in this order.
-    traces.retain(|trace| books.store.record(&trace.id).is_none());
     let now = books.clock.now();
-    let mut traces = traces.into_iter().peekable();
-    while traces.peek().is_some() {
-        let group: Vec<_> = traces.by_ref().take(GROUP_MAX).collect();
-        let n = count(group.len());
-        let batch = group.into_iter().fold(Batch::new(), |batch, trace| {
-            let (record, status) = from_files(trace, catalogue, now);
-            with_record(batch, record, status, Expect::Absent)
-        });
+    // What a process that ended in the middle had made stands as it is, in this order.
+    for group in traces.chunks(GROUP_MAX) {
+        let mut batch = Batch::new();
+        let mut n_anew = 0;
+        for trace in group {
+            let trace = trace.clone();
+            let Some(known) = books.store.record(&trace.id) else {
+                let (record, status) = from_files(trace, catalogue, now);
+                batch = with_record(batch, record, status, Expect::Absent);
+                n_anew += 1;
+                continue;
+            };
+            let expect = Expect::Generation(known.marks.generation);
+            batch = match amend(&known, trace, catalogue, now) {
+                Amended::Stands => batch,
+                Amended::Closed(record) => batch.put_record(*record, expect),
+                Amended::Anew(record, status) => {
+                    n_anew += 1;
+                    with_record(batch, *record, *status, expect)
+                }
+            };
+        }
         books
             .store
-            .commit(batch.rebuild(Progress::Sessions(n)))
+            .commit(batch.rebuild(Progress::Sessions(n_anew)))
             .await?;
     }
     books
@@ -130,47 +152,29 @@ pub(super) async fn rebuild_from_containers(
     catalogue: &Catalogue,
 ) -> Result<(), RebuildError> {
     let rebuilt = books.store.rebuilt();
-    if rebuilt.is_none_or(|rebuilt| rebuilt.containers_read) {
+    let Some(rebuilt) = rebuilt.filter(|rebuilt| !rebuilt.containers_read) else {
         return Ok(());
-    }
+    };
     let remnants = remnants(host).await?;
     let n_found = remnants.len();
-    let now = books.clock.now();
-    let (mut n_anew, mut n_surplus) = (0, 0);
+    let listed = remnants.iter().map(|remnant| remnant.key.clone()).collect();
+    let scene = Scene {
+        catalogue,
+        listed: &listed,
+        since: rebuilt.since,
+        told: match &host.workspaces {
+            Some(_) => Told::ByFiles,
+            None => Told::ByNothing,
+        },
+        now: books.clock.now(),
+    };
+    let mut n_surplus = 0;
     for group in remnants.chunks(GROUP_MAX) {
-        let mut batch = Batch::new();
-        let mut taken: BTreeSet<&SessionId> = BTreeSet::new();
-        for remnant in group {
-            if !taken.insert(&remnant.id) {
-                n_surplus += 1;
-                continue;
-            }
-            let record = books.store.record(&remnant.id);
-            let status = books.store.status(&remnant.id);
-            let status = status.map(|status| (*status).clone()).unwrap_or_default();
-            let known = record.as_deref().map(|record| (record, &status));
-            let order = record
-                .as_ref()
-                .map_or_else(|| books.store.next_order(), |record| record.spec.order);
-            match adopt(known, remnant, catalogue, order, now) {
-                Adopted::Anew(record_anew, status) => {
-                    let expect = record.as_ref().map_or(Expect::Absent, |record| {
-                        Expect::Generation(record.marks.generation)
-                    });
-                    n_anew += u64::from(record.is_none());
-                    batch = with_record(batch, *record_anew, *status, expect);
-                }
-                Adopted::Joined(status) => batch = batch.put_status(&remnant.id, *status),
-                // By a process that ended in the middle.
-                Adopted::Known => {}
-                Adopted::Surplus => n_surplus += 1,
-            }
-        }
+        let (batch, n_anew) = taken_over(books, group, &scene, &mut n_surplus);
         books
             .store
             .commit(batch.rebuild(Progress::Sessions(n_anew)))
             .await?;
-        n_anew = 0;
     }
     if 0 < n_surplus {
         warn!(
@@ -193,6 +197,49 @@ pub(super) async fn rebuild_from_containers(
         "the containers of the lost store are on record again"
     );
     Ok(())
+}
+
+/// Returns what is written of some containers, and how many records it makes.
+fn taken_over(
+    books: &Books,
+    group: &[Remnant],
+    scene: &Scene<'_>,
+    n_surplus: &mut usize,
+) -> (Batch, u64) {
+    let mut batch = Batch::new();
+    let mut n_anew = 0;
+    let mut taken: BTreeSet<&SessionId> = BTreeSet::new();
+    for remnant in group {
+        if taken.contains(&remnant.id) {
+            *n_surplus += 1;
+            continue;
+        }
+        let record = books.store.record(&remnant.id);
+        let status = books.store.status(&remnant.id);
+        let status = status.map(|status| (*status).clone()).unwrap_or_default();
+        let known = record.as_deref().map(|record| (record, &status));
+        let order = record
+            .as_ref()
+            .map_or_else(|| books.store.next_order(), |record| record.spec.order);
+        match adopt(known, remnant, order, scene) {
+            Adopted::Anew(record_anew, status) => {
+                let expect = record.as_ref().map_or(Expect::Absent, |record| {
+                    Expect::Generation(record.marks.generation)
+                });
+                n_anew += u64::from(record.is_none());
+                batch = with_record(batch, *record_anew, *status, expect);
+            }
+            Adopted::Joined(status) => batch = batch.put_status(&remnant.id, *status),
+            // By a process that ended in the middle, or before the store was put back.
+            Adopted::Known => {}
+            Adopted::Surplus => {
+                *n_surplus += 1;
+                continue;
+            }
+        }
+        taken.insert(&remnant.id);
+    }
+    (batch, n_anew)
 }
 
 /// Looks at all containers of ours: those that run first, then the newest.
@@ -260,11 +307,16 @@ fn tell(books: &Books, n_containers: usize) -> Event {
     let records = books.store.records();
     let n_open = records.iter().filter(|record| record.is_open()).count();
     let rebuilt = books.store.rebuilt();
+    let restored = rebuilt.as_ref().and_then(|rebuilt| rebuilt.restored);
     let facts = [
         (
             "set_aside",
-            rebuilt.as_ref().map(|rebuilt| rebuilt.set_aside.clone()),
+            rebuilt
+                .as_ref()
+                .map(|rebuilt| rebuilt.set_aside.clone())
+                .filter(|path| !path.is_empty()),
         ),
+        ("backup", restored.map(|taken_at| taken_at.to_string())),
         ("why", rebuilt.as_ref().map(|rebuilt| rebuilt.why.clone())),
         ("open", Some(n_open.to_string())),
         ("closed", Some((records.len() - n_open).to_string())),
@@ -277,7 +329,11 @@ fn tell(books: &Books, n_containers: usize) -> Event {
         op: "store_rebuilt".to_owned(),
         target: String::new(),
         ok: true,
-        detail: "the store was lost, and its records were made anew".to_owned(),
+        detail: match restored {
+            Some(_) => "a backup was restored, and its records were compared with the host",
+            None => "the store was lost, and its records were made anew",
+        }
+        .to_owned(),
         duration_us: u64::try_from(now.since(began).as_micros()).unwrap_or(u64::MAX),
         request_id: None,
         facts: facts
@@ -285,10 +341,6 @@ fn tell(books: &Books, n_containers: usize) -> Event {
             .filter_map(|(name, value)| Some((name.to_owned(), value?)))
             .collect(),
     }
-}
-
-fn count(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tracing::{error, warn};
 
 use super::ghosts::{has_outlived_its_grace, hauntings};
 use super::key::Key;
 use super::pass::{Passes, aim_on_record};
-use super::strays::{Suspects, judge};
+use super::strays::Suspects;
+use super::survey::{Asked, Shared, Survey, strays};
 use crate::cause::chain;
 use crate::docker;
 use crate::docker::containers::Label;
@@ -36,8 +38,10 @@ pub enum Round {
 pub struct Resync {
     passes: Passes,
     orphan_grace: Duration,
-    suspects: Suspects,
+    period: Duration,
+    suspects: Shared,
     sight: Sight,
+    asked: mpsc::Receiver<Asked>,
 }
 
 /// Whether control groups can be seen; it is said once that they cannot.
@@ -59,13 +63,31 @@ impl Sight {
 }
 
 impl Resync {
-    /// Makes a resync that lets strays be for `orphan_grace`.
-    pub fn new(passes: Passes, orphan_grace: Duration) -> Self {
-        Self {
+    /// Makes a resync every `period` that lets strays be for `orphan_grace`, and what looks
+    /// ahead of it.
+    pub fn new(passes: Passes, orphan_grace: Duration, period: Duration) -> (Self, Survey) {
+        let (survey, suspects, asked) = Survey::new(passes.clone(), orphan_grace, period);
+        let resync = Self {
             passes,
             orphan_grace,
-            suspects: Suspects::new(),
+            period,
+            suspects,
             sight: Sight::default(),
+            asked,
+        };
+        (resync, survey)
+    }
+
+    /// Returns the time between two rounds.
+    pub(super) fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Waits until somebody asks for a round.
+    pub(super) async fn asked(&mut self) -> Asked {
+        match self.asked.recv().await {
+            Some(asked) => asked,
+            None => std::future::pending().await,
         }
     }
 
@@ -75,7 +97,7 @@ impl Resync {
     /// # Errors
     /// The engine gave no complete listing. Deadlines are queued all the same.
     pub async fn run(&mut self, round: Round) -> Result<(), docker::Error> {
-        let listed = self.listing().await;
+        let listed = self.passes.listing().await;
         if let Ok(Some(listed)) = &listed {
             self.count(listed);
             self.queue_surprises(listed, round);
@@ -89,28 +111,10 @@ impl Resync {
         match (listed, self.passes.holds().sweeps()) {
             (Some(listed), Sweeps::On) => self.sweep_strays(&listed).await,
             // Who was suspected is so from the next sweep on.
-            (_, Sweeps::Off) => self.suspects.clear(),
+            (_, Sweeps::Off) => self.suspects.set(Suspects::new()),
             (None, Sweeps::On) => {}
         }
         Ok(())
-    }
-
-    /// Lists our containers; nothing where the engine is not the one that the store
-    /// was used with: behind another, the records say nothing about what is listed.
-    async fn listing(&self) -> Result<Option<Vec<Summary>>, docker::Error> {
-        let engine = &self.passes.engine;
-        let host = &self.passes.executor.host;
-        let Some(before) = engine.confirmed_soon().await else {
-            return Ok(None);
-        };
-        let found = host.engine.info().await?.identity();
-        if self.passes.executor.books.store.engine_id().as_ref() != Some(&found) {
-            engine.doubt();
-            return Ok(None);
-        }
-        let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
-        let listed = host.engine.list(&label).await?;
-        Ok((engine.confirmed() == Some(before)).then_some(listed))
     }
 
     /// Gives each container that runs its place, before anything is started.
@@ -220,31 +224,15 @@ impl Resync {
         }
     }
 
-    async fn sweep_strays(&mut self, listed: &[Summary]) {
+    async fn sweep_strays(&self, listed: &[Summary]) {
         let passes = &self.passes;
-        let store = &passes.executor.books.store;
-        let keys: BTreeSet<String> = store
-            .records()
-            .iter()
-            .filter_map(|record| store.status(&record.spec.id)?.key.clone())
-            .map(String::from)
-            .collect();
-        let all: BTreeSet<String> = listed.iter().map(|line| line.id.clone()).collect();
-        let explained: BTreeSet<String> = listed
-            .iter()
-            .filter(|line| {
-                line.labels
-                    .get(LABEL_KEY)
-                    .is_some_and(|key| keys.contains(key))
-            })
-            .map(|line| line.id.clone())
-            .collect();
-        let now = passes.executor.books.clock.now();
-        let verdict = judge(&all, &explained, &self.suspects, self.orphan_grace, now);
+        let now = passes.now();
+        let suspects = self.suspects.get();
+        let verdict = strays(passes, listed, &suspects, self.orphan_grace, now);
         if 0 < verdict.held_back {
             error!(
                 strays = verdict.held_back,
-                containers = all.len(),
+                containers = listed.len(),
                 "more than a fifth of all containers belong to no session: none is removed; is the store complete?"
             );
         }
@@ -253,7 +241,46 @@ impl Resync {
                 warn!(container = %id, error = %chain(&error), "a stray container could not be removed");
             }
         }
-        self.suspects = verdict.suspects;
+        self.suspects.set(verdict.suspects);
+    }
+}
+
+impl Passes {
+    /// Lists our containers; nothing where the engine is not the one that the store
+    /// was used with: behind another, the records say nothing about what is listed.
+    pub(super) async fn listing(&self) -> Result<Option<Vec<Summary>>, docker::Error> {
+        let engine = &self.engine;
+        let host = &self.executor.host;
+        let Some(before) = engine.confirmed_soon().await else {
+            return Ok(None);
+        };
+        let found = host.engine.info().await?.identity();
+        if self.executor.books.store.engine_id().as_ref() != Some(&found) {
+            engine.doubt();
+            return Ok(None);
+        }
+        let label = Label::new(LABEL_INSTANCE, host.instance.as_str());
+        let listed = host.engine.list(&label).await?;
+        Ok((engine.confirmed() == Some(before)).then_some(listed))
+    }
+
+    /// Returns all containers of a listing, and those that a record owns.
+    pub(super) fn explained(&self, listed: &[Summary]) -> (BTreeSet<String>, BTreeSet<String>) {
+        let store = &self.executor.books.store;
+        let keys: BTreeSet<String> = store
+            .records()
+            .iter()
+            .filter_map(|record| store.status(&record.spec.id)?.key.clone())
+            .map(String::from)
+            .collect();
+        let is_explained = |line: &&Summary| {
+            let key = line.labels.get(LABEL_KEY);
+            key.is_some_and(|key| keys.contains(key))
+        };
+        let id = |line: &Summary| line.id.clone();
+        let all = listed.iter().map(id).collect();
+        let explained = listed.iter().filter(is_explained).map(id).collect();
+        (all, explained)
     }
 }
 

@@ -11,6 +11,7 @@ use super::books::Books;
 use super::health::EngineHealth;
 use super::key::Key;
 use super::resync::{Resync, Round};
+use super::survey::Asked;
 use super::work::Work;
 use crate::cause::chain;
 use crate::clock::Clock;
@@ -82,22 +83,26 @@ pub async fn root(
     }
 }
 
-/// Goes through everything at start, every `period`, and when the engine is back.
-pub async fn resync(
-    mut resync: Resync,
-    health: EngineHealth,
-    period: Duration,
-    cancel: CancellationToken,
-) {
+/// Goes through everything at start, every period of it, when somebody asks for it, and
+/// when the engine is back.
+pub async fn go_round(mut resync: Resync, health: EngineHealth, cancel: CancellationToken) {
     let mut round = Round::AfterGap;
+    let mut asked = None;
     let mut is_first = true;
+    let period = resync.period();
     loop {
-        match resync.run(round).await {
+        let outcome = resync.run(round).await;
+        match &outcome {
             Ok(()) => round = Round::Regular,
             // What the gap hid is still to be found.
             Err(error) => {
-                warn!(error = %chain(&error), "the engine's containers could not be listed");
+                warn!(error = %chain(error), "the engine's containers could not be listed");
             }
+        }
+        if let Some(asked) = asked.take() {
+            let asked: Asked = asked;
+            // Who asked may have gone.
+            drop(asked.send(outcome));
         }
         resync.empty_trash().await;
         if std::mem::take(&mut is_first) {
@@ -106,6 +111,7 @@ pub async fn resync(
         tokio::select! {
             () = cancel.cancelled() => return,
             () = health.missed() => round = Round::AfterGap,
+            who = resync.asked() => asked = Some(who),
             () = tokio::time::sleep(period) => {}
         }
     }

@@ -26,6 +26,8 @@ pub enum Fact {
     Closed,
     /// Everything it had is gone.
     Purged,
+    /// It was closed and unused for too long, and everything it had is gone.
+    Expired,
     /// It could not be started.
     Failed,
     /// Its container ran out of memory.
@@ -46,7 +48,7 @@ pub enum Fact {
 
 impl Fact {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Opened,
         Self::Attached,
         Self::Hibernated,
@@ -56,6 +58,7 @@ impl Fact {
         Self::Reaped,
         Self::Closed,
         Self::Purged,
+        Self::Expired,
         Self::Failed,
         Self::Oom,
         Self::PidsRefused,
@@ -80,6 +83,7 @@ impl Fact {
             Self::Reaped => "reaped",
             Self::Closed => "closed",
             Self::Purged => "purged",
+            Self::Expired => "expired",
             Self::Failed => "failed",
             Self::Oom => "oom",
             Self::PidsRefused => "pids_refused",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::hold::Sweeps;
-use super::record::{Marks, Purge, Reason};
+use super::record::{Closed, Marks, Purge, Reason};
 use crate::clock::Timestamp;
 use crate::policy::{Lifetimes, Persist};
 
@@ -64,20 +64,13 @@ pub fn aim(
     now: Timestamp,
 ) -> (Aim, Option<Timestamp>) {
     if let Some(closed) = &marks.closed {
-        let believed = |at| believed(at, activity.floor, now);
-        let at = believed(closed.at).max(activity.floor);
-        let used = believed(activity.last_used).max(at);
+        let (at, used) = over_since(closed, activity, now);
         return match closed.purge {
             Purge::Yes => (Aim::Gone, None),
             Purge::No => over(lifetimes, at, used, now),
         };
     }
-    let since = match &marks.parked {
-        Some(parked) => activity.last_used.max(parked.at),
-        None => activity.last_used,
-    };
-    let since = believed(since, activity.floor, now);
-    let since = since.max(activity.floor);
+    let since = idle_since(marks, activity, now);
     let end = since.plus(lifetimes.idle_timeout);
     let sleepy = |from: Timestamp| lifetimes.hibernate_idle_after.map(|after| from.plus(after));
     // What comes first of sleep and end, for one that runs and is idle from then on.
@@ -99,6 +92,26 @@ pub fn aim(
             (Aim::Running, Some(running(now, end)))
         }
     }
+}
+
+/// Returns since when an open session is idle.
+pub(super) fn idle_since(marks: &Marks, activity: Activity, now: Timestamp) -> Timestamp {
+    let since = match &marks.parked {
+        Some(parked) => activity.last_used.max(parked.at),
+        None => activity.last_used,
+    };
+    believed(since, activity.floor, now).max(activity.floor)
+}
+
+/// Returns since when a session is over, and when something of it was last used.
+pub(super) fn over_since(
+    closed: &Closed,
+    activity: Activity,
+    now: Timestamp,
+) -> (Timestamp, Timestamp) {
+    let believed = |at| believed(at, activity.floor, now);
+    let at = believed(closed.at).max(activity.floor);
+    (at, believed(activity.last_used).max(at))
 }
 
 /// Returns a stored time, or the floor where it lies far ahead: then the clock that it
@@ -178,7 +191,7 @@ fn keep(lifetimes: &Lifetimes) -> Keep {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::session::record::{Closed, Parked};
+    use crate::session::record::Parked;
 
     pub(crate) const T0: Timestamp = Timestamp::from_secs(1_700_000_000);
 

@@ -10,6 +10,7 @@ pub mod outlook;
 pub mod phase;
 pub mod rebuild;
 pub mod record;
+pub mod sweep;
 #[cfg(test)]
 pub(crate) mod testing;
 

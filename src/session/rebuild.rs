@@ -1,8 +1,11 @@
-//! Decides what the records of a lost store were, from what is left on the host.
+//! Decides what the records of a lost store were, from what is left on the host, and which
+//! of an older store that was put back still stand.
 //!
 //! Nothing is ended on doubt, and nothing that was ended comes back: a session whose
 //! sidecar says that it is open is asleep until its container is found, and one whose
 //! sidecar does not say so is closed, files kept, unless its container is there.
+
+use std::collections::BTreeSet;
 
 use super::record::{Closed, Marks, Parked, Purge, Reason, Record, Spec, Status};
 use crate::clock::Timestamp;
@@ -80,6 +83,41 @@ pub enum Adopted {
     Surplus,
 }
 
+/// What becomes of a record that was there before its session's files were read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Amended {
+    /// It stands.
+    Stands,
+    /// The session was closed since.
+    Closed(Box<Record>),
+    /// The id was opened anew since, and this is the record of that.
+    Anew(Box<Record>, Box<Status>),
+}
+
+/// What is known when containers are taken over.
+#[derive(Clone, Debug)]
+pub struct Scene<'a> {
+    /// What the runtimes are.
+    pub catalogue: &'a Catalogue,
+    /// The keys of all containers that are there.
+    pub listed: &'a BTreeSet<ContainerKey>,
+    /// When the records began to be made anew: what they say from before may be old.
+    pub since: Timestamp,
+    /// Whether anything has told which sessions were closed or opened since.
+    pub told: Told,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// What has told which sessions were closed or opened since the records were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Their files, as far as there were any.
+    ByFiles,
+    /// There are no workspaces.
+    ByNothing,
+}
+
 /// Puts traces in the order of opening, and gives each a place that no other has.
 pub fn in_order(traces: &mut [Trace]) {
     for trace in traces.iter_mut() {
@@ -129,73 +167,183 @@ pub fn from_files(trace: Trace, catalogue: &Catalogue, now: Timestamp) -> (Recor
     (Record { spec, marks }, status)
 }
 
+/// Compares a record of an older store with what its session's files say by now.
+///
+/// What was closed since stays closed, and what was opened anew since is that opening:
+/// nothing of it is ended because an earlier one of its id was.
+pub fn amend(record: &Record, trace: Trace, catalogue: &Catalogue, now: Timestamp) -> Amended {
+    let is_same = record.spec.nonce == trace.nonce;
+    if is_same {
+        return match trace.life {
+            Life::ClosedAt(at) if record.is_open() => {
+                let closed = record
+                    .marks
+                    .closed(at.min(now), Purge::No, Reason::Requested);
+                Amended::Closed(Box::new(record.with(closed)))
+            }
+            // The record is older than the files or says more than they do.
+            Life::ClosedAt(_) | Life::Open | Life::Unknown => Amended::Stands,
+        };
+    }
+    let is_later = match trace.order.filter(|order| *order <= ORDER_MAX) {
+        Some(order) => record.spec.order < order,
+        None => trace.opened_at.is_some_and(|at| record.spec.opened_at < at),
+    };
+    if !is_later {
+        return Amended::Stands;
+    }
+    let generation = record.marks.generation + 1;
+    let (mut anew, mut status) = from_files(trace, catalogue, now);
+    anew.marks.generation = generation;
+    status.reached = generation;
+    Amended::Anew(Box::new(anew), Box::new(status))
+}
+
 /// Joins a container to the record of its session, or makes one where there is none.
 ///
 /// A new record has a new nonce, since nothing tells the old one, and the place
-/// `order`. A session that was closed, or purged since, stays so.
+/// `order`. A session that was closed, or purged since, stays so; one that is asleep in
+/// an older store and runs on the host was woken since, and runs on.
 pub fn adopt(
     known: Option<(&Record, &Status)>,
     found: &Remnant,
-    catalogue: &Catalogue,
     order: u64,
-    now: Timestamp,
+    scene: &Scene<'_>,
 ) -> Adopted {
     let Some((record, status)) = known else {
-        let spec = Spec {
-            id: found.id.clone(),
-            alias: found.alias.clone(),
-            runtime: runtime_of(found, catalogue),
-            tenant: None,
-            nonce: Nonce::random(),
-            opened_at: found.created.min(now),
-            order,
+        let spec = opened_since(found, order, scene);
+        let status = Status {
+            incarnation: 1,
+            since: scene.now,
+            ..Status::default()
         };
-        return anew(spec, FIRST, found, now);
+        return anew(spec, FIRST, (found, &status), scene.now);
     };
-    match &status.key {
-        Some(key) if *key == found.key => return Adopted::Known,
-        Some(_) => return Adopted::Surplus,
-        None => {}
-    }
-    let is_untouched = record.marks.generation == FIRST;
-    let is_doubtful = match &record.marks.closed {
-        None => found.runs,
-        Some(closed) => closed.purge == Purge::No && closed.reason == Reason::ContainerLost,
+    let is_own = match &status.key {
+        Some(key) if *key == found.key => true,
+        Some(key) if scene.listed.contains(key) => return Adopted::Surplus,
+        // The one on record is gone: this one took its place.
+        Some(_) | None => false,
     };
-    if is_untouched && is_doubtful {
-        let spec = Spec {
-            runtime: runtime_of(found, catalogue),
-            ..record.spec.clone()
-        };
-        return anew(spec, FIRST + 1, found, now);
+    let generation = record.marks.generation + 1;
+    match standing(record, status, found, scene) {
+        Standing::Up => {
+            let spec = Spec {
+                runtime: runtime_on_record(record, found, scene.catalogue),
+                ..record.spec.clone()
+            };
+            anew(spec, generation, (found, status), scene.now)
+        }
+        Standing::OpenedSince => {
+            let spec = opened_since(found, order, scene);
+            anew(spec, generation, (found, status), scene.now)
+        }
+        Standing::AsOnRecord if is_own => Adopted::Known,
+        Standing::AsOnRecord => Adopted::Joined(Box::new(owning(found, status.clone(), scene.now))),
     }
-    Adopted::Joined(Box::new(owning(found, status.clone())))
+}
+
+/// Whether what is on record of a session still stands, its container found.
+enum Standing {
+    AsOnRecord,
+    /// It is open and its container is as it should be, whatever the record says.
+    Up,
+    /// Another opening of its id has the container.
+    OpenedSince,
+}
+
+fn standing(record: &Record, status: &Status, found: &Remnant, scene: &Scene<'_>) -> Standing {
+    let is_older = |at: Timestamp| at < scene.since;
+    match (&record.marks.closed, &record.marks.parked) {
+        (None, None) => Standing::AsOnRecord,
+        (None, Some(parked)) => {
+            let is_doubtful = parked.reason == Reason::ContainerLost || is_older(parked.at);
+            if found.runs && is_doubtful {
+                Standing::Up
+            } else {
+                Standing::AsOnRecord
+            }
+        }
+        (Some(closed), _) => {
+            let is_doubtful = closed.purge == Purge::No && closed.reason == Reason::ContainerLost;
+            // Its files did not say so: they did not say anything.
+            if is_doubtful && !is_older(closed.at) {
+                return Standing::Up;
+            }
+            let is_another = status.key.as_ref().is_some_and(|key| *key != found.key);
+            let may_be_over = closed.purge == Purge::No || is_another;
+            match scene.told {
+                Told::ByNothing if is_older(closed.at) && found.runs && may_be_over => {
+                    Standing::OpenedSince
+                }
+                Told::ByNothing | Told::ByFiles => Standing::AsOnRecord,
+            }
+        }
+    }
+}
+
+/// Makes what is to be known of an opening that no record tells of.
+fn opened_since(found: &Remnant, order: u64, scene: &Scene<'_>) -> Spec {
+    Spec {
+        id: found.id.clone(),
+        alias: found.alias.clone(),
+        runtime: runtime_of(found, scene.catalogue),
+        tenant: None,
+        nonce: Nonce::random(),
+        opened_at: found.created.min(scene.now),
+        order,
+    }
 }
 
 /// Makes the record of an open session that has a container.
-fn anew(spec: Spec, generation: u64, found: &Remnant, now: Timestamp) -> Adopted {
+fn anew(
+    spec: Spec,
+    generation: u64,
+    (found, status): (&Remnant, &Status),
+    now: Timestamp,
+) -> Adopted {
     let mut marks = Marks::opened(generation, now);
     if !found.runs {
         asleep(&mut marks, now);
     }
     let status = Status {
         reached: generation,
-        incarnation: 1,
-        since: now,
-        ..Status::default()
+        ..status.clone()
     };
     let record = Record { spec, marks };
-    Adopted::Anew(Box::new(record), Box::new(owning(found, status)))
+    Adopted::Anew(Box::new(record), Box::new(owning(found, status, now)))
 }
 
-/// Has a status own a container, in the life that it was found in.
-fn owning(found: &Remnant, status: Status) -> Status {
+/// Has a status own a container.
+///
+/// The life that it was found in is the one on record, unless none is: a life that began
+/// since is noticed by the next look.
+fn owning(found: &Remnant, status: Status, now: Timestamp) -> Status {
+    let is_other = status.container.as_ref() != Some(&found.container);
     Status {
+        former: if is_other {
+            let before = status.parted(now).into_iter();
+            before
+                .filter(|former| former.container != found.container)
+                .collect()
+        } else {
+            status.former.clone()
+        },
         key: Some(found.key.clone()),
         container: Some(found.container.clone()),
-        started_at: found.started_at,
+        started_at: status.started_at.or(found.started_at),
         spec_hash: found.spec_hash.clone(),
         ..status
+    }
+}
+
+/// The runtime that a session was opened on, or one that does with the container's own
+/// image where only its alias was known, and means nothing any more.
+fn runtime_on_record(record: &Record, found: &Remnant, catalogue: &Catalogue) -> Runtime {
+    if record.spec.runtime == plain(record.spec.alias.as_str()) {
+        runtime_of(found, catalogue)
+    } else {
+        record.spec.runtime.clone()
     }
 }
 
@@ -232,168 +380,4 @@ fn over(at: Timestamp, reason: Reason) -> Closed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::session::testing;
-
-    const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
-
-    fn trace(id: &str, life: Life) -> Trace {
-        Trace {
-            id: SessionId::parse(id).unwrap(),
-            alias: Alias::parse("bb").unwrap(),
-            tenant: Tenant::parse("acme").ok(),
-            nonce: Nonce::random(),
-            opened_at: Some(Timestamp::from_secs(1_600_000_000)),
-            order: Some(3),
-            life,
-        }
-    }
-
-    fn remnant(id: &str, runs: bool) -> Remnant {
-        Remnant {
-            id: SessionId::parse(id).unwrap(),
-            key: ContainerKey::random(),
-            alias: Alias::parse("bb").unwrap(),
-            container: "4f53cda18c2b".to_owned(),
-            image: "busybox".to_owned(),
-            spec_hash: Some("ab12".to_owned()),
-            created: Timestamp::from_secs(1_650_000_000),
-            started_at: Some(Timestamp::from_secs(1_650_000_001)),
-            runs,
-        }
-    }
-
-    fn rebuilt(trace: Trace) -> (Record, Status) {
-        from_files(trace, &testing::policy().catalogue, NOW)
-    }
-
-    fn found(known: &(Record, Status), remnant: &Remnant) -> Adopted {
-        let catalogue = &testing::policy().catalogue;
-        adopt(Some((&known.0, &known.1)), remnant, catalogue, 9, NOW)
-    }
-
-    #[test]
-    fn an_open_session_keeps_its_nonce_and_sleeps_until_its_container_is_found() {
-        let known = rebuilt(trace("a", Life::Open));
-        assert!(known.0.is_open() && known.0.marks.parked.is_some());
-        let Adopted::Anew(record, status) = found(&known, &remnant("a", true)) else {
-            panic!("it was found running");
-        };
-        assert_eq!(record.spec, known.0.spec);
-        assert_eq!((&record.marks.parked, record.marks.generation), (&None, 2));
-        assert!(status.has_reached(&record.marks));
-        assert_eq!(
-            status.started_at,
-            remnant("a", true).started_at,
-            "the same life"
-        );
-        let stopped = remnant("a", false);
-        let joined = found(&known, &stopped);
-        assert!(matches!(joined, Adopted::Joined(status) if status.key == Some(stopped.key)));
-    }
-
-    #[test]
-    fn a_closed_session_stays_closed_whatever_is_found_of_it() {
-        let at = Timestamp::from_secs(1_650_000_500);
-        let known = rebuilt(trace("a", Life::ClosedAt(at)));
-        assert_eq!(
-            known.0.marks.closed.as_ref().map(|closed| closed.at),
-            Some(at)
-        );
-        assert!(matches!(
-            found(&known, &remnant("a", true)),
-            Adopted::Joined(_)
-        ));
-    }
-
-    #[test]
-    fn what_does_not_say_that_it_is_open_is_closed_unless_its_container_is_there() {
-        let known = rebuilt(trace("a", Life::Unknown));
-        assert!(!known.0.is_open());
-        for runs in [true, false] {
-            let Adopted::Anew(record, _) = found(&known, &remnant("a", runs)) else {
-                panic!("its container is there");
-            };
-            assert!(record.is_open());
-            assert_eq!(record.spec.nonce, known.0.spec.nonce);
-            assert_eq!(record.marks.parked.is_none(), runs);
-        }
-    }
-
-    #[test]
-    fn an_alias_that_is_gone_leaves_the_session_closed_unless_its_container_is_there() {
-        let gone = Trace {
-            alias: Alias::parse("gone").unwrap(),
-            ..trace("a", Life::Open)
-        };
-        let known = rebuilt(gone);
-        assert!(!known.0.is_open());
-        let runs = Remnant {
-            alias: Alias::parse("gone").unwrap(),
-            ..remnant("a", true)
-        };
-        let Adopted::Anew(record, _) = found(&known, &runs) else {
-            panic!("its container runs");
-        };
-        assert_eq!(record.spec.runtime.ready_image(), Some("busybox"));
-    }
-
-    #[test]
-    fn a_container_without_files_is_adopted_under_a_new_nonce() {
-        let catalogue = &testing::policy().catalogue;
-        let Adopted::Anew(record, status) = adopt(None, &remnant("b", true), catalogue, 9, NOW)
-        else {
-            panic!("there is no record");
-        };
-        assert!(record.is_open() && record.spec.order == 9);
-        assert_eq!(status.container.as_deref(), Some("4f53cda18c2b"));
-    }
-
-    #[test]
-    fn what_a_caller_ended_since_is_not_opened_again_and_a_second_container_is_surplus() {
-        let (record, status) = rebuilt(trace("a", Life::Open));
-        let purged = record.with(record.marks.closed(NOW, Purge::Yes, Reason::Requested));
-        let joined = found(&(purged, status.clone()), &remnant("a", true));
-        assert!(matches!(joined, Adopted::Joined(_)));
-        let owned = Status {
-            key: Some(ContainerKey::random()),
-            ..status.clone()
-        };
-        let remnant = remnant("a", true);
-        assert_eq!(found(&(record.clone(), owned), &remnant), Adopted::Surplus);
-        let Adopted::Anew(again, status) = found(&(record, status), &remnant) else {
-            panic!("it is its container");
-        };
-        let again = (*again, *status);
-        assert_eq!(found(&again, &remnant), Adopted::Known, "at the next start");
-    }
-
-    #[test]
-    fn places_are_kept_and_given_once_and_absurd_ones_are_not_believed() {
-        let place = |id: &str, order| Trace {
-            order,
-            ..trace(id, Life::Open)
-        };
-        let mut traces = [
-            place("d", Some(u64::MAX)),
-            place("c", None),
-            place("b", Some(7)),
-            place("a", Some(7)),
-        ];
-        in_order(&mut traces);
-        let places: Vec<_> = traces
-            .iter()
-            .map(|trace| (trace.id.as_str(), trace.order))
-            .collect();
-        assert_eq!(
-            places,
-            [
-                ("a", Some(7)),
-                ("b", Some(8)),
-                ("c", Some(9)),
-                ("d", Some(10))
-            ]
-        );
-    }
-}
+mod tests;

@@ -84,24 +84,26 @@ fn dated(now: Timestamp) -> String {
 
 /// Renames `store` to a dated name beside it and returns that name.
 pub(super) fn set_aside(store: &Path, now: Timestamp) -> Result<PathBuf, OpenError> {
-    let date = dated(now);
-    for n in 1..=SIBLINGS_MAX {
-        let suffix = if n == 1 {
-            String::new()
-        } else {
-            format!(".{n}")
-        };
-        let aside = store.with_file_name(format!("store.corrupt-{date}Z{suffix}"));
-        if fs::symlink_metadata(&aside).is_ok() {
-            continue;
-        }
-        fs::rename(store, &aside).map_err(failed("set aside", store))?;
-        if let Some(parent) = store.parent() {
-            sync_dir(parent)?;
-        }
-        return Ok(aside);
+    let aside = free_name(store, "store.corrupt", now)?;
+    fs::rename(store, &aside).map_err(failed("set aside", store))?;
+    if let Some(parent) = store.parent() {
+        sync_dir(parent)?;
     }
-    Err(failed("set aside", store)(io::Error::from(
-        io::ErrorKind::AlreadyExists,
-    )))
+    Ok(aside)
+}
+
+/// Finds a dated name beside `store` that nothing has, beginning with `prefix`.
+pub(super) fn free_name(store: &Path, prefix: &str, now: Timestamp) -> Result<PathBuf, OpenError> {
+    let date = dated(now);
+    (1..=SIBLINGS_MAX)
+        .map(|n| {
+            let suffix = if n == 1 {
+                String::new()
+            } else {
+                format!(".{n}")
+            };
+            store.with_file_name(format!("{prefix}-{date}Z{suffix}"))
+        })
+        .find(|name| fs::symlink_metadata(name).is_err())
+        .ok_or_else(|| failed("set aside", store)(io::Error::from(io::ErrorKind::AlreadyExists)))
 }

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::error;
 
+use super::backup::Snapshot;
 use super::batch::{Batch, Committed};
 use super::committer::{COMMIT_QUEUE_MAX, Caller, Committer, Request, Waiting};
 use super::database::Database;
@@ -305,6 +306,16 @@ impl Store {
             runs: mirror.runs.keys().map(|(id, _)| id.clone()).collect(),
             logs: mirror.logs.keys().flatten().cloned().collect(),
         }
+    }
+
+    /// Returns everything that the store holds at one commit, but for the events.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(self.mirror().clone())
+    }
+
+    /// Returns the number of the last commit of a record, a status or a run.
+    pub fn last_commit(&self) -> u64 {
+        self.mirror().meta.commits()
     }
 
     /// Returns a number that changes with every change of a record or a status.

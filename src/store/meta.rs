@@ -67,6 +67,9 @@ pub struct Rebuilt {
     pub sessions: u64,
     /// Whether an operator has confirmed the outcome.
     pub confirmed: bool,
+    /// When the records were as a backup has them, where one was restored instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Timestamp>,
 }
 
 /// One step of a rebuild.
@@ -93,6 +96,7 @@ impl Rebuilt {
             containers_read: false,
             sessions: 0,
             confirmed: false,
+            restored: None,
         }
     }
 

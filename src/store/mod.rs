@@ -14,6 +14,7 @@
 //! Each tree has one module that knows its keys and values; all writes pass the
 //! committer.
 
+mod backup;
 mod batch;
 mod codec;
 mod error;
@@ -32,6 +33,7 @@ mod status;
 mod committer;
 mod database;
 mod mirror;
+mod put_back;
 mod restore;
 mod stage;
 mod tally;
@@ -48,6 +50,7 @@ mod watermark;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{BackupError, Contents, Lines, Snapshot};
 pub use batch::{BATCH_OPS_MAX, Batch, Committed, Expect};
 pub use codec::{CodecError, VALUE_BYTES_MAX};
 pub use committer::COMMIT_QUEUE_MAX;
@@ -62,4 +65,5 @@ pub use marker::read as marked_instance;
 pub use meta::{Progress, Rebuilt, SCHEMA};
 pub use open::{EVENTS_PER_SESSION_MAX, OnCorrupt, OpenOptions, SERVICE_EVENTS_MAX};
 pub use probe::{PROBE_SECS_MAX, Probe, ProbeError, probe};
+pub use put_back::{Held, InPlace, PutBack, PutBackError};
 pub use runs::{ExpectRun, RUNS_PER_SESSION_MAX, RunCause, RunEnded, StoredRun, TtySize};

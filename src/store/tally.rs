@@ -38,7 +38,7 @@ pub(super) struct Runs {
 
 impl Tally {
     /// Adds up the rows of a mirror.
-    fn of(commits: u64, mirror: &Mirror) -> Self {
+    pub(super) fn of(commits: u64, mirror: &Mirror) -> Self {
         let mut tally = Self {
             commits,
             ..Self::default()

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The store was lost, and its records were made anew.
+/// The store was lost, and its records were made anew, or a backup was restored.
 pub const STORE_REBUILT: &str = "store_rebuilt";
 /// Another engine than the one with the sandboxes answers.
 pub const ENGINE_CHANGED: &str = "engine_changed";

@@ -23,7 +23,8 @@ fn store(daemon: &Daemon) -> PathBuf {
     daemon.dir().join("state/store")
 }
 
-fn pid(container: &str) -> String {
+/// Returns the number of a container's first process.
+pub(crate) fn pid(container: &str) -> String {
     docker(&["inspect", "--format", "{{.State.Pid}}", container])
 }
 
@@ -49,7 +50,8 @@ fn set_aside(daemon: &Daemon) -> Vec<PathBuf> {
     paths.filter(is_aside).collect()
 }
 
-fn ids(api: &Api) -> Vec<String> {
+/// Returns the ids of the open sessions.
+pub(crate) fn ids(api: &Api) -> Vec<String> {
     let listed = api.json(200, "GET /sessions", None);
     let sessions = listed["sessions"].as_array().unwrap().iter();
     sessions
@@ -58,7 +60,7 @@ fn ids(api: &Api) -> Vec<String> {
 }
 
 /// Waits until the containers are on record again.
-fn wait_for_adoption(api: &Api) {
+pub(crate) fn wait_for_adoption(api: &Api) {
     wait("the containers are on record", SETTLED, || {
         let health = api.json(200, "GET /healthz", None);
         let pending = health.to_string().contains("still to be taken over");

@@ -268,6 +268,27 @@ pub(super) const ROWS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        name: "SANDBOXD_BACKUP_EVERY",
+        kind: Secs(0),
+        default: Is("3600"),
+        group: Operation,
+        doc: "Seconds between two copies of the store, in STATE_DIR/backups; 0 keeps none.",
+        nuance: "None is made while nothing has changed since the last. A copy is a backup for \
+            `sandboxd restore`, of one moment and without the token key, which lies beside it.",
+        example: "600",
+        ..BASE
+    },
+    Setting {
+        name: "SANDBOXD_BACKUP_KEEP",
+        kind: Whole(1, 10_000),
+        default: Is("24"),
+        group: Operation,
+        doc: "Copies of the store that are kept.",
+        nuance: "The oldest goes once there is one more. Each takes some kilobytes a session.",
+        example: "168",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_RELEASE_HOLDS",
         kind: MaybeText,
         default: Nothing("no hold is released"),

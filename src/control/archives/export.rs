@@ -32,6 +32,11 @@ const ENTRIES_MAX: usize = 20_000_000;
 pub struct Packed(mpsc::Receiver<io::Result<Bytes>>);
 
 impl Packed {
+    /// Makes one of pieces that come from elsewhere.
+    pub(in crate::control) fn of(pieces: mpsc::Receiver<io::Result<Bytes>>) -> Self {
+        Self(pieces)
+    }
+
     /// Waits for the next piece; nothing after the end. An error means that what came
     /// before it is not the whole archive.
     pub async fn next(&mut self) -> Option<io::Result<Bytes>> {

@@ -251,9 +251,31 @@ impl Daemon {
             .open(self.log_path())
             .unwrap();
         let program = env!("CARGO_BIN_EXE_sandboxd");
-        let child = Command::new("/bin/sh")
+        let child = self
+            .command("/bin/sh")
             .args(["-c", &format!("{}; exec \"$0\" \"$@\"", self.before)])
             .args(under.iter().chain([&program]))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+    }
+
+    /// Runs the program with these arguments on the daemon's directories and settings;
+    /// returns its exit code and what it said.
+    pub(crate) fn run(&self, args: &[&str]) -> (i32, String) {
+        let mut command = self.command(env!("CARGO_BIN_EXE_sandboxd"));
+        let output = command.args(args).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (output.status.code().expect("nobody kills it"), said)
+    }
+
+    /// Returns a command in the environment of the daemon.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
             .env_clear()
             .envs(inherited())
             .env("SANDBOXD_HOST", "127.0.0.1")
@@ -262,12 +284,8 @@ impl Daemon {
             .env("SANDBOXD_STATE_DIR", self.dir.path().join("state"))
             .env("SANDBOXD_RUNTIME_DIR", self.dir.path().join("run"))
             .envs(&self.settings)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        self.child = Some(child);
+            .stdin(Stdio::null());
+        command
     }
 
     /// Waits until it answers, or somebody has killed it; tells whether it answers.

@@ -35,4 +35,30 @@ pub(super) const SCHEMAS: &[Schema] = &[
         ],
         &[],
     ),
+    (
+        "SweepReport",
+        &[
+            ("dry_run", Of::Flag),
+            ("until", Of::Number),
+            ("items", Of::Listed("SweepItem")),
+            ("more", Of::Flag),
+            ("holds", Of::Texts),
+            ("strays_held_back", Of::Integer),
+        ],
+        &[],
+    ),
+    (
+        "SweepItem",
+        &[
+            ("kind", Of::Text),
+            ("session_id", Of::Maybe(&Of::Text)),
+            ("container", Of::Maybe(&Of::Text)),
+            ("what", Of::Text),
+            ("reason", Of::Text),
+            ("since", Of::Number),
+            ("limit", Of::Maybe(&Of::Number)),
+            ("at", Of::Number),
+        ],
+        &[("waits_for", Of::Text)],
+    ),
 ];
