@@ -149,7 +149,10 @@ impl Inner {
 pub(super) fn set_aside(dir: &Path, aside: &Path) -> Result<(), OpenError> {
     let path = dir.join(NAME);
     let store = aside.file_name().unwrap_or_default().to_string_lossy();
-    let date = store.strip_prefix("store").unwrap_or(&store);
+    let date = match store.strip_prefix("store") {
+        None | Some("") => ".aside",
+        Some(date) => date,
+    };
     match fs::rename(&path, dir.join(format!("{NAME}{date}"))) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -12,6 +12,7 @@ use super::database::Database;
 use super::error::{Fault, OpenError};
 use super::events;
 use super::files::{self, create_dir, failed, sync_dir, sync_files};
+use super::journal;
 use super::lock::Lock;
 use super::meta::{Meta, Rebuilt};
 use super::mirror::Mirror;
@@ -150,6 +151,9 @@ impl<'a> Held<'a> {
         if let Some(aside) = &aside {
             fs::rename(&store, aside).map_err(failed("set aside", &store))?;
         }
+        // What was on its way into the old store is not for the new one.
+        let beside = aside.as_deref().unwrap_or(&store);
+        journal::set_aside(dir, beside)?;
         fs::rename(&new, &store).map_err(failed("put the restored store in place of", &store))?;
         sync_dir(dir)?;
         marker::write(dir, contents.instance())?;
@@ -275,6 +279,7 @@ fn beginning(taken_at: Timestamp, now: Timestamp) -> Event {
 
 #[cfg(test)]
 mod tests {
+    use super::super::journal::Journal;
     use super::*;
     use crate::clock::Clock;
     use crate::id::SessionId;
@@ -322,6 +327,10 @@ mod tests {
         let backup = backed_up(dir.path()).await;
         let refused = put_back(dir.path(), &backup, InPlace::Refuse);
         assert!(matches!(refused, Err(PutBackError::InPlace { .. })));
+        // What was on its way into the old store when it ended stays with that.
+        let (journal, _) = Journal::open(dir.path(), 1_000).unwrap();
+        let late = Batch::new().event(None, event("late"));
+        journal.append(late, |_, _| ()).unwrap();
         let put_back = put_back(dir.path(), &backup, InPlace::SetAside).unwrap();
         assert!(put_back.set_aside.unwrap().join("v1/db").is_file());
         let store = open_store(dir.path());
