@@ -55,8 +55,10 @@ impl Bare {
     fn address(&self) -> SocketAddr {
         wait("the log names the address", SOON, || {
             let log = self.log();
-            let (_, rest) = log.split_once("address=")?;
-            rest.split_whitespace().next()?.parse().ok()
+            let (_, rest) = log.split_once("address")?;
+            // As text or as JSON.
+            let mut words = rest.split(['=', '"', ' ', '\n']);
+            words.find_map(|word| word.parse().ok())
         })
     }
 

@@ -82,13 +82,14 @@ fn a_workspace_goes_when_it_was_unused_for_its_time_whatever_the_dates_of_its_fi
             "open for longer than that"
         );
     }
-    for id in ["old", "new"] {
+    let closed = ["old", "new"].map(|id| {
+        let closed = Instant::now();
         api.close(id, "");
-    }
-    let closed = Instant::now();
+        (id, closed)
+    });
     // A restart makes nothing younger.
     daemon.restart(Ending::Kill);
-    for id in ["old", "new"] {
+    for (id, closed) in closed {
         assert_due(id, closed, TTL, || !root.join(id).exists());
     }
     let purged = api.json(200, "GET /events?kind=lifecycle&op=purged", None);
@@ -110,8 +111,8 @@ fn a_kept_container_goes_when_it_has_stood_still_for_its_time_and_the_files_stay
     // Longer than its time, but at work.
     thread::sleep(TTL + Duration::from_secs(1));
     assert_eq!(api.container("s"), container);
-    api.close("s", "");
     let stopped = Instant::now();
+    api.close("s", "");
     assert_eq!(labelled(&daemon.label()), [container]);
     assert_due("the container goes", stopped, TTL, || {
         labelled(&daemon.label()).is_empty()
@@ -177,7 +178,7 @@ fn look_and_fail(api: &Api) {
             api,
             &format!("/sessions/s/runs/{none}/stop"),
             json!({}),
-            404,
+            204,
         ),
     ];
     for (caller, path, asked, status) in refused {
@@ -296,7 +297,7 @@ fn what_is_under_way_is_never_evicted_nor_put_to_sleep_nor_reaped() {
                 Work::Call(stream) => drop(stream),
                 Work::Seat(seat) => drop(seat),
                 Work::Run(stop) => {
-                    api.json(200, &format!("POST {stop}"), Some(&json!({})));
+                    api.json(204, &format!("POST {stop}"), Some(&json!({})));
                 }
             }
             if kind == "terminal" {
