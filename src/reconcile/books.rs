@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::id::ContainerKey;
 use crate::session::Fact;
 use crate::session::blueprint::LABEL_SPEC;
+use crate::session::lifecycle::Aim;
 use crate::session::record::{Event, Marks, Notice, Purge, Reason, Record, Status};
 use crate::store::{Batch, CommitError, Expect, Store};
 
@@ -235,17 +236,21 @@ impl Books {
         written(self.store.commit(batch).await)
     }
 
-    /// Drops a record of which nothing is left.
-    pub async fn forget(&self, record: &Record) -> Result<Written, CommitError> {
-        let purged = record
-            .marks
-            .closed
-            .as_ref()
-            .is_some_and(|closed| closed.purge == Purge::Yes);
+    /// Drops a record of which nothing is left, and tells of it where a caller, or time,
+    /// had something removed.
+    pub async fn forget(&self, record: &Record, aim: Aim) -> Result<Written, CommitError> {
+        let purge = record.marks.closed.as_ref().map(|closed| closed.purge);
+        let why = match (purge, aim) {
+            (Some(Purge::Yes), _) => Some(None),
+            // Nobody asked for it: its files were unused for their time.
+            (_, Aim::Gone) => Some(Some(Reason::Expired)),
+            (_, Aim::Closed(_) | Aim::Over(_)) => None,
+            (_, Aim::Parked(_) | Aim::Drowsy(_) | Aim::Running) => None,
+        };
         let id = &record.spec.id;
         let mut batch = intent(record, record.marks.raised()).forget(id);
-        if purged {
-            let event = Fact::Purged.event(self.clock.now(), &record.spec, None);
+        if let Some(reason) = why {
+            let event = Fact::Purged.event(self.clock.now(), &record.spec, reason);
             batch = batch.event(None, event);
         }
         written(self.store.commit(batch).await)

@@ -121,7 +121,7 @@ impl Executor {
             Step::RemoveUnusedWorkspace => self.remove_unused_workspace(&record.spec).await,
             Step::Forget => {
                 self.close_dock(case);
-                self.forget(record).await
+                self.forget(case).await
             }
             Step::EndGhosts => self.end_ghosts(case).await,
             Step::Park(reason) => self.park(case, reason).await,
@@ -425,10 +425,11 @@ impl Executor {
         Ok(Next::Again)
     }
 
-    async fn forget(&self, record: &Record) -> Result<Next, Failure> {
+    async fn forget(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let record = case.record;
         match self
             .books
-            .forget(record)
+            .forget(record, case.aim)
             .await
             .map_err(|error| unwritten(&error))?
         {

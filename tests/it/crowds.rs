@@ -48,6 +48,8 @@ fn assert_refused_at(limit: u64, reply: &Response) {
     assert_eq!(ceiling["used"], limit, "starting ones count: {body}");
     let detail = body["detail"].as_str().unwrap();
     assert!(detail.contains("Release an idle session"), "{detail}");
+    let who = body["freed_by"].as_str().unwrap();
+    assert!(who.contains("putting it to sleep"), "{who}");
     assert!(reply.header("retry-after").is_some(), "{body}");
 }
 

@@ -92,9 +92,12 @@ fn a_workspace_goes_when_it_was_unused_for_its_time_whatever_the_dates_of_its_fi
     for (id, closed) in closed {
         assert_due(id, closed, TTL, || !root.join(id).exists());
     }
-    let purged = api.json(200, "GET /events?kind=lifecycle&op=purged", None);
-    let told: Vec<_> = purged["events"].as_array().unwrap().iter().collect();
-    assert_eq!(told.len(), 2, "{purged}");
+    // Told once nothing is left, a moment after the files.
+    let told = wait("both are told", LATE, || {
+        let purged = api.json(200, "GET /events?kind=lifecycle&op=purged", None);
+        let told = purged["events"].as_array().unwrap().clone();
+        (told.len() == 2).then_some(told)
+    });
     for event in told {
         assert_eq!(event["reason"], "expired", "{event}");
     }
