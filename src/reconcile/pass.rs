@@ -431,6 +431,6 @@ pub(super) fn aim_on_record(
     let sweeps = passes.holds().sweeps();
     let leases = &passes.executor.leases;
     let activity = passes.epoch.ageing(leases, record, sweeps, now);
-    let lifetimes = lifetimes_under(sweeps, &policy.lifetimes, &record.marks);
+    let lifetimes = lifetimes_under(sweeps, policy.home(), &policy.lifetimes, &record.marks);
     aim(&record.marks, &lifetimes, activity, now)
 }

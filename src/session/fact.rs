@@ -18,11 +18,11 @@ pub enum Fact {
     Woken,
     /// Its container was started anew by somebody else.
     Reset,
-    /// It gave way to another session.
+    /// It fell asleep to give way to another session.
     Evicted,
     /// It was idle for too long.
     Reaped,
-    /// A caller closed it.
+    /// A caller closed it, or it was closed to give way to another session.
     Closed,
     /// Everything it had is gone.
     Purged,

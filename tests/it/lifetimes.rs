@@ -124,6 +124,20 @@ fn a_kept_container_goes_when_it_has_stood_still_for_its_time_and_the_files_stay
     assert_eq!(api.sh("s", "cat file"), "kept");
 }
 
+#[test]
+fn without_a_workspace_root_the_time_of_workspaces_ends_no_container() {
+    let daemon = Daemon::start(&settings(&[PERSIST, ("SANDBOXD_WORKSPACE_TTL", "1")]));
+    let api = Api::of(&daemon);
+    api.open_id("s");
+    api.sh("s", "echo kept >file");
+    let container = api.container("s");
+    api.close("s", "");
+    thread::sleep(Duration::from_secs(1) + LATE);
+    assert_eq!(labelled(&daemon.label()), [container]);
+    api.open_id("s");
+    assert_eq!(api.sh("s", "cat file"), "kept");
+}
+
 /// Looks at a session in every way, and asks for what is refused; none is a use of it.
 fn look_and_fail(api: &Api) {
     for look in [
@@ -444,4 +458,74 @@ fn a_kept_container_is_opened_again_by_the_rule_and_the_reply_says_so() {
         told(&format!("{large} of none"), "other", false)
     );
     assert_eq!(api.sh("s", "cat file"), "kept");
+}
+
+/// Returns `op reason` of what became of a session, which may be gone.
+fn facts(api: &Api, id: &str) -> Vec<String> {
+    let page = api.json(
+        200,
+        &format!("GET /events?kind=lifecycle&session={id}"),
+        None,
+    );
+    let told = page["events"].as_array().unwrap().iter();
+    told.map(|one| {
+        let reason = one["reason"].as_str().unwrap_or("-");
+        format!("{} {reason}", one["op"].as_str().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn why_a_session_sleeps_or_is_gone_is_told_whatever_ended_it() {
+    let (_daemon, api) = start(&[
+        ("SANDBOXD_MAX_SESSIONS", "1"),
+        ("SANDBOXD_MAX_OPEN_SESSIONS", "2"),
+        ("SANDBOXD_EVICT_IDLE_AFTER", "0"),
+        ("SANDBOXD_IDLE_TIMEOUT", "4"),
+        ("SANDBOXD_WORKSPACE_TTL", "4"),
+    ]);
+    // It gives way to the second, and is closed for the third.
+    for id in ["first", "second", "third"] {
+        api.open_id(id);
+    }
+    api.json(200, "POST /sessions/third/hibernate", None);
+    api.close("third", "?purge=true");
+    let slept = api.json(200, "GET /sessions/second/explain", None);
+    assert_eq!(
+        (&slept["phase"], &slept["reason"]),
+        (&json!("hibernated"), &json!("evicted"))
+    );
+    let all = |id: &str, last: &str| {
+        wait(&format!("{id} is {last}"), SOON, || {
+            let told = facts(&api, id);
+            told.last().is_some_and(|fact| fact == last).then_some(told)
+        })
+    };
+    assert_eq!(
+        all("first", "purged expired"),
+        [
+            "opened -",
+            "evicted evicted",
+            "closed evicted",
+            "purged expired"
+        ]
+    );
+    assert_eq!(
+        all("second", "purged expired"),
+        [
+            "opened -",
+            "evicted evicted",
+            "reaped idle",
+            "purged expired"
+        ]
+    );
+    assert_eq!(
+        all("third", "purged -"),
+        [
+            "opened -",
+            "hibernated requested",
+            "closed requested",
+            "purged -"
+        ]
+    );
 }

@@ -484,7 +484,8 @@ pub(super) const ROWS: &[Setting] = &[
         default: Nothing("kept containers stay"),
         group: Lifetimes,
         doc: "Seconds after its stop at which a kept container is removed.",
-        nuance: "Only with SANDBOXD_PERSIST_CONTAINERS. The workspace stays.",
+        nuance: "Only with SANDBOXD_PERSIST_CONTAINERS. The workspace stays; without \
+            SANDBOXD_WORKSPACE_ROOT the files go with their container.",
         example: "86400",
         shown_by: "lifetimes::a_kept_container_goes_when_it_has_stood_still_for_its_time_and_the_files_stay",
         ..BASE
