@@ -257,9 +257,7 @@ fn the_sockets_of_sandboxes_lie_in_the_runtime_directory() {
         .lines()
         .map(Path::new)
         .find(|source| source.starts_with(&sockets));
-    let found = below
-        .map(PathBuf::from)
-        .unwrap_or_else(|| panic!("{mounts}"));
+    let found = below.map_or_else(|| panic!("{mounts}"), PathBuf::from);
     assert!(found.is_dir(), "{}", found.display());
     assert_eq!(fs::read_dir(daemon.dir().join("run")).unwrap().count(), 0);
 }

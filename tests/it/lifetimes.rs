@@ -16,6 +16,7 @@ use crate::support::docker::{docker, labelled, running};
 use crate::support::fault::{Action, Rule, Which};
 use crate::support::proxy::Proxy;
 use crate::support::terminal::Seat;
+use crate::support::whole;
 
 const SOON: Duration = Duration::from_secs(20);
 const PERSIST: (&str, &str) = ("SANDBOXD_PERSIST_CONTAINERS", "true");
@@ -138,23 +139,26 @@ fn without_a_workspace_root_the_time_of_workspaces_ends_no_container() {
     assert_eq!(api.sh("s", "cat file"), "kept");
 }
 
+/// Ways to look at a session.
+const LOOKS: &[&str] = &[
+    "/sessions/s",
+    "/sessions/s?usage=true",
+    "/sessions/s/events",
+    "/sessions/s/explain",
+    "/sessions/s/runs",
+    "/sessions/s/ttys",
+    "/sessions",
+    "/sessions?usage=true",
+    "/events",
+    "/healthz",
+    "/metrics",
+    "/policy",
+    "/workspaces",
+];
+
 /// Looks at a session in every way, and asks for what is refused; none is a use of it.
 fn look_and_fail(api: &Api) {
-    for look in [
-        "/sessions/s",
-        "/sessions/s?usage=true",
-        "/sessions/s/events",
-        "/sessions/s/explain",
-        "/sessions/s/runs",
-        "/sessions/s/ttys",
-        "/sessions",
-        "/sessions?usage=true",
-        "/events",
-        "/healthz",
-        "/metrics",
-        "/policy",
-        "/workspaces",
-    ] {
+    for look in LOOKS {
         let reply = api.call("GET", look, None);
         assert!(
             matches!(reply.status, 200 | 404),
@@ -384,6 +388,33 @@ fn a_refused_opening_costs_nobody_their_session_and_of_two_of_one_id_one_opens()
 }
 
 #[test]
+fn a_session_that_is_being_woken_is_no_victim() {
+    let proxy = Proxy::start();
+    let (_daemon, api) = start(&[
+        ("SANDBOXD_DOCKER_HOST", &proxy.address()),
+        ("SANDBOXD_MAX_SESSIONS", "1"),
+        ("SANDBOXD_MAX_OPEN_SESSIONS", "1"),
+        ("SANDBOXD_EVICT_IDLE_AFTER", "0"),
+    ]);
+    let token = api.open_id("woken");
+    api.sh("woken", "echo kept >file");
+    api.json(200, "POST /sessions/woken/hibernate", None);
+    let delay = Action::Delay { ms: 1_500 };
+    let rule = Rule::new("POST", "**/containers/*/start", Which::Every, delay);
+    proxy.faults().add(rule);
+    thread::scope(|scope| {
+        let command = scope.spawn(|| api.with_token(&token).sh("woken", "cat file"));
+        wait("it is being woken", SOON, || {
+            (api.info("woken")["phase"] == "waking").then_some(())
+        });
+        let another = json!({"session_id": "another"});
+        let refused = api.json(429, "POST /sessions", Some(&another));
+        assert_eq!(refused["code"], "open_ceiling", "{refused}");
+        assert_eq!(command.join().unwrap(), "kept");
+    });
+}
+
+#[test]
 fn a_fetch_that_hangs_is_given_up_by_a_close_and_its_place_is_free_again() {
     let proxy = Proxy::start();
     let rule = Rule::new("POST", "**/images/create**", Which::Every, Action::Hang);
@@ -434,7 +465,7 @@ fn a_kept_container_is_opened_again_by_the_rule_and_the_reply_says_so() {
         let memory = ["inspect", "--format", "{{.HostConfig.Memory}}"];
         let memory = docker(&[&memory[..], &[&api.container("s")]].concat());
         let mine = api.sh("s", "cat /etc/mine 2>/dev/null || echo none");
-        let at = format!("{} of {}", memory, mine);
+        let at = format!("{memory} of {mine}");
         (at, info["runtime"].clone(), info["drifted"].clone())
     };
     let told =
@@ -458,6 +489,34 @@ fn a_kept_container_is_opened_again_by_the_rule_and_the_reply_says_so() {
         told(&format!("{large} of none"), "other", false)
     );
     assert_eq!(api.sh("s", "cat file"), "kept");
+}
+
+#[test]
+fn falling_asleep_is_prompt_and_so_is_an_orderly_end_with_many_sessions() {
+    let count = if whole() { 50 } else { 6 };
+    let (mut daemon, api) = start(&[("SANDBOXD_MAX_SESSIONS", "100")]);
+    let ids: Vec<String> = (0..count).map(|n| format!("s{n}")).collect();
+    for id in &ids {
+        api.open_id(id);
+        api.sh(id, "trap '' TERM INT HUP; sleep 1000 >/dev/null & echo $!");
+    }
+    let began = Instant::now();
+    daemon.restart(Ending::Terminate);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let mut slept: Vec<Duration> = ids
+        .iter()
+        .map(|id| {
+            let began = Instant::now();
+            api.json(200, &format!("POST /sessions/{id}/hibernate"), None);
+            began.elapsed()
+        })
+        .collect();
+    slept.sort();
+    let p95 = slept[slept.len() * 95 / 100];
+    eprintln!("an orderly end and a start in {took:?}; asleep within {p95:?} (95 of 100)");
+    // The engine's own grace is ten seconds.
+    assert!(p95 < Duration::from_secs(4), "{slept:?}");
 }
 
 /// Returns `op reason` of what became of a session, which may be gone.
