@@ -381,7 +381,10 @@ impl Executor {
                 .remove(container_id(case)?, Force::Yes)
                 .await,
         )? {
-            Removed::Now | Removed::Gone => Ok(Next::Again),
+            Removed::Now | Removed::Gone => {
+                self.tell_expiry(case).await;
+                Ok(Next::Again)
+            }
             Removed::InProgress => Ok(Next::After(REMOVAL_POLL)),
         }
     }

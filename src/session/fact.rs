@@ -26,6 +26,8 @@ pub enum Fact {
     Closed,
     /// Everything it had is gone.
     Purged,
+    /// The container that it kept was removed, as it had stood still for its time.
+    ContainerExpired,
     /// It could not be started.
     Failed,
     /// Its container ran out of memory.
@@ -46,7 +48,7 @@ pub enum Fact {
 
 impl Fact {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Opened,
         Self::Attached,
         Self::Hibernated,
@@ -56,11 +58,15 @@ impl Fact {
         Self::Reaped,
         Self::Closed,
         Self::Purged,
+        Self::ContainerExpired,
         Self::Failed,
         Self::Oom,
         Self::PidsRefused,
         Self::Ghost,
         Self::GhostEnded,
+        Self::WorkspaceFull,
+        Self::Remains,
+        Self::Imported,
     ];
 
     /// Tells whether a word is one of these.
@@ -80,6 +86,7 @@ impl Fact {
             Self::Reaped => "reaped",
             Self::Closed => "closed",
             Self::Purged => "purged",
+            Self::ContainerExpired => "container_expired",
             Self::Failed => "failed",
             Self::Oom => "oom",
             Self::PidsRefused => "pids_refused",
@@ -114,5 +121,43 @@ impl Fact {
             request_id: None,
             facts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the place of a fact in the list; whoever adds one comes by here.
+    fn place(fact: Fact) -> usize {
+        match fact {
+            Fact::Opened => 0,
+            Fact::Attached => 1,
+            Fact::Hibernated => 2,
+            Fact::Woken => 3,
+            Fact::Reset => 4,
+            Fact::Evicted => 5,
+            Fact::Reaped => 6,
+            Fact::Closed => 7,
+            Fact::Purged => 8,
+            Fact::ContainerExpired => 9,
+            Fact::Failed => 10,
+            Fact::Oom => 11,
+            Fact::PidsRefused => 12,
+            Fact::Ghost => 13,
+            Fact::GhostEnded => 14,
+            Fact::WorkspaceFull => 15,
+            Fact::Remains => 16,
+            Fact::Imported => 17,
+        }
+    }
+
+    #[test]
+    fn every_fact_is_known_as_one_by_its_word() {
+        for (at, fact) in Fact::ALL.into_iter().enumerate() {
+            assert_eq!(place(fact), at);
+            assert!(Fact::is_one(fact.as_str()));
+        }
+        assert_eq!(Fact::ALL.len(), place(Fact::Imported) + 1);
     }
 }

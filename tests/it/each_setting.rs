@@ -6,13 +6,14 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::api::{Api, WORKSPACES, at_once, settings, wait};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Ending};
 use crate::support::docker::docker;
 use crate::support::fault::{Action, Rule, Which};
 use crate::support::http::Http;
@@ -399,6 +400,32 @@ fn as_many_connections_are_served_as_are_set() {
         let reply = http.get("/healthz").ok()?;
         (reply.status == 200).then_some(())
     });
+}
+
+#[test]
+fn what_is_under_way_gets_as_long_as_is_set_when_the_service_stops() {
+    for (secs, finishes) in [("20", true), ("0", false)] {
+        let (mut daemon, api) = start(&[("SANDBOXD_DRAIN_TIMEOUT", secs)]);
+        api.open_id("s");
+        let http = daemon.http();
+        let command = thread::spawn(move || {
+            let asked = json!({"command": "touch begun; sleep 8; echo done"});
+            Api::request_on(&http, "POST", "/sessions/s/exec", Some(&asked))
+        });
+        let begun = daemon.dir().join("ws/s/workspace/begun");
+        wait("the command runs", SOON, || begun.exists().then_some(()));
+        let began = Instant::now();
+        assert!(daemon.stop(Ending::Terminate).success());
+        let took = began.elapsed();
+        let reply = command.join().unwrap().ok();
+        let ran = reply.and_then(|reply| reply.json()).unwrap_or_default();
+        assert_eq!(ran["output"] == "done\n", finishes, "{secs} s: {ran}");
+        assert_eq!(
+            Duration::from_secs(6) < took,
+            finishes,
+            "{secs} s: {took:?}"
+        );
+    }
 }
 
 /// Starts a run in the background; returns its path.

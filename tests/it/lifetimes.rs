@@ -121,6 +121,10 @@ fn a_kept_container_goes_when_it_has_stood_still_for_its_time_and_the_files_stay
     assert_due("the container goes", stopped, TTL, || {
         labelled(&daemon.label()).is_empty()
     });
+    let all = ["opened -", "closed requested", "container_expired expired"];
+    wait("it is told", LATE, || {
+        (facts(&api, "s") == all).then_some(())
+    });
     api.open_id("s");
     assert_eq!(api.sh("s", "cat file"), "kept");
 }

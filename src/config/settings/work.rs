@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Setting] = &[
             docker they always do, at some 50 ms each and without background runs and \
             terminals. Holds for containers that are made from then on.",
         example: "docker",
-        shown_by: "survival::everything_survives_both_ends_without_agents",
+        shown_by: "inside::answers_are_the_same_for_files_of_the_host_of_the_sandbox_and_without_any_agent",
         ..BASE
     },
     Setting {
@@ -312,7 +312,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds that requests in flight get to finish when the daemon stops.",
         nuance: "Keep TimeoutStopSec= above it. Sandboxes are left running whatever it is.",
         example: "30",
-        shown_by: "survival::an_orderly_end_does_not_wait_for_a_long_command",
+        shown_by: "each_setting::what_is_under_way_gets_as_long_as_is_set_when_the_service_stops",
         ..BASE
     },
     Setting {
