@@ -54,7 +54,7 @@ class SilentEngine:
 class Daemon:
     """One run of the daemon; `start_ms` is from its spawn to its first healthy answer."""
 
-    def __init__(self, options, directory, engine):
+    def __init__(self, options, directory, engine, **more):
         self.port = free_port()
         env = {
             "PATH": os.environ["PATH"],
@@ -67,6 +67,7 @@ class Daemon:
             "SANDBOXD_PREWARM": "0",
             "SANDBOXD_DOCKER_HOST": f"unix://{engine}",
             "SANDBOXD_LOG": "warn",
+            **more,
         }
         log = open(f"{directory}/log", "ab")
         started = time.perf_counter()

@@ -16,6 +16,7 @@ use axum::response::IntoResponse;
 use crate::api::command::COMMAND_WHOLE_BYTES_MAX;
 use crate::control::Refusal;
 use crate::control::files::refusal::FileRefusal;
+use crate::control::relief::freed_by;
 use crate::id::RequestId;
 use crate::wire::error::{Ceiling, Detail, ErrorBody, FieldError, NamedError};
 
@@ -238,12 +239,14 @@ impl Failure {
     pub(super) fn body(self, request_id: &RequestId) -> ErrorBody {
         let (_, code, again) = self.row();
         let (ceiling, reason) = (self.ceiling(), self.reason());
+        let freed_by = ceiling.as_ref().and_then(|one| freed_by(&one.name));
         ErrorBody {
             detail: self.detail(),
             code: code.to_owned(),
             retryable: again != Again::Never,
             request_id: request_id.to_string(),
             ceiling,
+            freed_by: freed_by.map(str::to_owned),
             reason,
         }
     }

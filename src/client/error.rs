@@ -158,6 +158,7 @@ pub(super) fn refusal(status: u16, bytes: &[u8], request_id: &str) -> Error {
         request_id: text("request_id").unwrap_or_else(|| request_id.to_owned()),
         ceiling: part("ceiling")
             .and_then(|ceiling| serde_json::from_value::<Ceiling>(ceiling.clone()).ok()),
+        freed_by: text("freed_by"),
         reason: text("reason"),
     };
     Error::Refused {

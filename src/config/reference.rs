@@ -36,6 +36,7 @@ fn write_group(text: &mut String, group: Group) -> fmt::Result {
     for row in rows() {
         writeln!(text, "- **`{}`**: {} {}", row.name, row.doc, row.nuance)?;
         writeln!(text, "  Example: `{}={}`", row.name, row.example)?;
+        writeln!(text, "  Shown by `{}`", row.shown_by)?;
     }
     Ok(())
 }

@@ -38,6 +38,8 @@ pub struct Setting {
     pub nuance: &'static str,
     /// A value that an operator might write.
     pub example: &'static str,
+    /// The test that shows its effect, of those in `tests/it`: `file::name`.
+    pub shown_by: &'static str,
 }
 
 /// What the text of a setting may be.

@@ -23,7 +23,7 @@ impl Control {
         let policy = self.0.policy.get();
         let now = self.0.books.clock.now();
         let (leases, sweeps) = (&self.0.loop_.leases, self.holds().sweeps());
-        let lifetimes = lifetimes_under(sweeps, &policy.lifetimes, &record.marks);
+        let lifetimes = lifetimes_under(sweeps, policy.home(), &policy.lifetimes, &record.marks);
         let activity = self.0.loop_.epoch.ageing(leases, &record, sweeps, now);
         let due = self.0.loop_.work.due(id);
         let next = coming((&record, &status), &lifetimes, activity, (now, due));

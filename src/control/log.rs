@@ -14,8 +14,9 @@ use crate::session::record::{Event, Record};
 use crate::store::{CommitError, Page};
 use crate::wire::events::{ServiceEvent, ServiceEvents};
 
-/// How often it is looked whether the log has grown: a look at a number in memory.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long what comes together is gathered before it is read: a reader that follows a
+/// busy service looks a hundred times a second at most.
+const GATHER: Duration = Duration::from_millis(10);
 /// Facts of an event that are fields of their own where it is shown.
 const SESSION: &str = "session";
 const TENANT: &str = "tenant";
@@ -95,9 +96,11 @@ impl Control {
 
     /// Waits until the log has events after this one, but not beyond the deadline.
     pub async fn service_log_grows(&self, after: u64, deadline: Instant) {
+        let mut end = self.0.books.store.service_log_end();
         let grows = async {
-            while self.0.books.store.service_log_end() <= after {
-                sleep(LOOK).await;
+            // The store lives for as long as who asks, so there is no other end to this.
+            if end.wait_for(|end| after < *end).await.is_ok() {
+                sleep(GATHER).await;
             }
         };
         // Who waited looks either way.

@@ -23,6 +23,7 @@ pub mod metrics;
 mod open;
 pub mod queue;
 pub mod refusal;
+pub mod relief;
 pub mod request;
 mod rest;
 mod roll;

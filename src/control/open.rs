@@ -255,11 +255,14 @@ impl Control {
                 .record(&victim.id)
                 .filter(|record| record.marks.generation == victim.generation)
                 .ok_or(Begun::Overtaken)?;
-            let marks = match ends {
-                Ends::No => record.marks.parked(now, Reason::Evicted),
-                Ends::Yes => record.marks.closed(now, Purge::No, Reason::Evicted),
+            let (marks, fact) = match ends {
+                Ends::No => (record.marks.parked(now, Reason::Evicted), Fact::Evicted),
+                Ends::Yes => {
+                    let closed = record.marks.closed(now, Purge::No, Reason::Evicted);
+                    (closed, Fact::Closed)
+                }
             };
-            let fact = Fact::Evicted.event(now, &record.spec, Some(Reason::Evicted));
+            let fact = fact.event(now, &record.spec, Some(Reason::Evicted));
             batch = batch
                 .put_record(record.with(marks), Expect::Generation(victim.generation))
                 .event(None, fact);

@@ -121,7 +121,7 @@ impl Executor {
             Step::RemoveUnusedWorkspace => self.remove_unused_workspace(&record.spec).await,
             Step::Forget => {
                 self.close_dock(case);
-                self.forget(record, case.aim).await
+                self.forget(case).await
             }
             Step::EndGhosts => self.end_ghosts(case).await,
             Step::Park(reason) => self.park(case, reason).await,
@@ -381,7 +381,10 @@ impl Executor {
                 .remove(container_id(case)?, Force::Yes)
                 .await,
         )? {
-            Removed::Now | Removed::Gone => Ok(Next::Again),
+            Removed::Now | Removed::Gone => {
+                self.tell_expiry(case).await;
+                Ok(Next::Again)
+            }
             Removed::InProgress => Ok(Next::After(REMOVAL_POLL)),
         }
     }
@@ -425,10 +428,11 @@ impl Executor {
         Ok(Next::Again)
     }
 
-    async fn forget(&self, record: &Record, aim: Aim) -> Result<Next, Failure> {
+    async fn forget(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let record = case.record;
         match self
             .books
-            .forget(record, aim)
+            .forget(record, case.aim)
             .await
             .map_err(|error| unwritten(&error))?
         {

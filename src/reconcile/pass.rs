@@ -226,7 +226,7 @@ impl Passes {
         let sweeps = self.holds().sweeps();
         let leases = &self.executor.leases;
         let activity = self.epoch.ageing(leases, record, sweeps, now);
-        let lifetimes = lifetimes_under(sweeps, &policy.lifetimes, &record.marks);
+        let lifetimes = lifetimes_under(sweeps, policy.home(), &policy.lifetimes, &record.marks);
         (lifetimes, activity)
     }
 

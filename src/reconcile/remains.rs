@@ -1,11 +1,13 @@
-//! Removes what was set aside, and tells what of it cannot be removed.
+//! Removes what was set aside, and tells what of it cannot be removed, and what time removed.
 
-use tracing::warn;
+use tracing::{info, warn};
 
-use super::execute::Executor;
+use super::execute::{Case, Executor};
 use crate::cause::chain;
+use crate::policy::Persist;
 use crate::session::Fact;
-use crate::session::record::Spec;
+use crate::session::lifecycle::{Aim, Keep};
+use crate::session::record::{Event, Reason, Spec};
 use crate::store::Batch;
 use crate::workspace::Remains;
 
@@ -35,12 +37,25 @@ impl Executor {
         event
             .facts
             .insert("remains".to_owned(), remains.count.to_string());
-        if let Err(error) = self
-            .books
-            .store
-            .commit(Batch::new().event(None, event))
-            .await
-        {
+        self.tell(spec, event).await;
+    }
+
+    /// Tells that a kept container is gone, where it was its time that ended it.
+    pub(super) async fn tell_expiry(&self, case: Case<'_>) {
+        let keeps = self.policy.get().lifetimes.persist;
+        let (Aim::Closed(Keep::Files), Persist::Yes) = (case.aim, keeps) else {
+            return;
+        };
+        let spec = &case.record.spec;
+        info!(session = %spec.id, "its kept container is gone, as it had stood still for its time");
+        let reason = Some(Reason::Expired);
+        let event = Fact::ContainerExpired.event(self.books.clock.now(), spec, reason);
+        self.tell(spec, event).await;
+    }
+
+    async fn tell(&self, spec: &Spec, event: Event) {
+        let batch = Batch::new().event(None, event);
+        if let Err(error) = self.books.store.commit(batch).await {
             warn!(session = %spec.id, error = %chain(&error), "an event could not be written down");
         }
     }

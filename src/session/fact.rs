@@ -18,16 +18,18 @@ pub enum Fact {
     Woken,
     /// Its container was started anew by somebody else.
     Reset,
-    /// It gave way to another session.
+    /// It fell asleep to give way to another session.
     Evicted,
     /// It was idle for too long.
     Reaped,
-    /// A caller closed it.
+    /// A caller closed it, or it was closed to give way to another session.
     Closed,
     /// Everything it had is gone.
     Purged,
     /// It was closed and unused for too long, and everything it had is gone.
     Expired,
+    /// The container that it kept was removed, as it had stood still for its time.
+    ContainerExpired,
     /// It could not be started.
     Failed,
     /// Its container ran out of memory.
@@ -48,7 +50,7 @@ pub enum Fact {
 
 impl Fact {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::Opened,
         Self::Attached,
         Self::Hibernated,
@@ -59,11 +61,15 @@ impl Fact {
         Self::Closed,
         Self::Purged,
         Self::Expired,
+        Self::ContainerExpired,
         Self::Failed,
         Self::Oom,
         Self::PidsRefused,
         Self::Ghost,
         Self::GhostEnded,
+        Self::WorkspaceFull,
+        Self::Remains,
+        Self::Imported,
     ];
 
     /// Tells whether a word is one of these.
@@ -84,6 +90,7 @@ impl Fact {
             Self::Closed => "closed",
             Self::Purged => "purged",
             Self::Expired => "expired",
+            Self::ContainerExpired => "container_expired",
             Self::Failed => "failed",
             Self::Oom => "oom",
             Self::PidsRefused => "pids_refused",
@@ -118,5 +125,44 @@ impl Fact {
             request_id: None,
             facts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the place of a fact in the list; whoever adds one comes by here.
+    fn place(fact: Fact) -> usize {
+        match fact {
+            Fact::Opened => 0,
+            Fact::Attached => 1,
+            Fact::Hibernated => 2,
+            Fact::Woken => 3,
+            Fact::Reset => 4,
+            Fact::Evicted => 5,
+            Fact::Reaped => 6,
+            Fact::Closed => 7,
+            Fact::Purged => 8,
+            Fact::Expired => 9,
+            Fact::ContainerExpired => 10,
+            Fact::Failed => 11,
+            Fact::Oom => 12,
+            Fact::PidsRefused => 13,
+            Fact::Ghost => 14,
+            Fact::GhostEnded => 15,
+            Fact::WorkspaceFull => 16,
+            Fact::Remains => 17,
+            Fact::Imported => 18,
+        }
+    }
+
+    #[test]
+    fn every_fact_is_known_as_one_by_its_word() {
+        for (at, fact) in Fact::ALL.into_iter().enumerate() {
+            assert_eq!(place(fact), at);
+            assert!(Fact::is_one(fact.as_str()));
+        }
+        assert_eq!(Fact::ALL.len(), place(Fact::Imported) + 1);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::hold::Sweeps;
 use super::record::{Closed, Marks, Purge, Reason};
 use crate::clock::Timestamp;
-use crate::policy::{Lifetimes, Persist};
+use crate::policy::{Home, Lifetimes, Persist};
 
 /// What a session should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +127,23 @@ const AHEAD_MAX: Duration = Duration::from_mins(1);
 /// Returns the lifetimes that hold for a session: while sweeps are off, time ends
 /// nothing, and falling asleep only stops a container. What a caller closed is ended
 /// as ever.
-pub fn lifetimes_under(sweeps: Sweeps, lifetimes: &Lifetimes, marks: &Marks) -> Lifetimes {
+///
+/// Without a workspace root the time of workspaces says nothing about containers, which
+/// hold the only copy of the files then.
+pub fn lifetimes_under(
+    sweeps: Sweeps,
+    home: Home,
+    lifetimes: &Lifetimes,
+    marks: &Marks,
+) -> Lifetimes {
     match sweeps {
-        Sweeps::On => lifetimes.clone(),
+        Sweeps::On => Lifetimes {
+            workspace_ttl: match home {
+                Home::Host => lifetimes.workspace_ttl,
+                Home::Container => None,
+            },
+            ..lifetimes.clone()
+        },
         Sweeps::Off => Lifetimes {
             idle_timeout: Duration::MAX,
             hibernate_idle_after: None,
@@ -295,7 +309,7 @@ pub(crate) mod tests {
         for now in [InUse::No, InUse::Yes] {
             assert_eq!(at(&asleep, now, &policy).0, Aim::Parked(Keep::Container));
         }
-        let held = lifetimes_under(Sweeps::Off, &policy, &marks());
+        let held = lifetimes_under(Sweeps::Off, Home::Host, &policy, &marks());
         assert_eq!(at(&marks(), InUse::No, &held).0, Aim::Running);
         // What was woken just now was used just now.
         let woken = asleep.woken(mins(9));
@@ -353,7 +367,7 @@ pub(crate) mod tests {
         let mut policy = lifetimes();
         policy.persist = Persist::No;
         let at = |marks: &Marks| {
-            let held = lifetimes_under(Sweeps::Off, &policy, marks);
+            let held = lifetimes_under(Sweeps::Off, Home::Host, &policy, marks);
             aim(marks, &held, idle_since(T0), mins(1_000_000)).0
         };
         assert_eq!(at(&marks()), Aim::Running);
@@ -363,8 +377,21 @@ pub(crate) mod tests {
         assert_eq!(at(&closed), Aim::Closed(Keep::Files));
         let purged = marks().closed(T0, Purge::Yes, Reason::Requested);
         assert_eq!(at(&purged), Aim::Gone);
-        let swept = lifetimes_under(Sweeps::On, &policy, &closed);
+        let swept = lifetimes_under(Sweeps::On, Home::Host, &policy, &closed);
         assert_eq!(swept, policy);
+    }
+
+    #[test]
+    fn without_a_workspace_root_the_time_of_workspaces_ends_no_container() {
+        let mut policy = lifetimes();
+        policy.container_ttl = None;
+        let closed = marks().closed(T0, Purge::No, Reason::Requested);
+        let at = |home| {
+            let held = lifetimes_under(Sweeps::On, home, &policy, &closed);
+            aim(&closed, &held, idle_since(T0), mins(1_000_000)).0
+        };
+        assert_eq!(at(Home::Host), Aim::Gone);
+        assert_eq!(at(Home::Container), Aim::Closed(Keep::Container));
     }
 
     #[test]

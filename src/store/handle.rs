@@ -70,13 +70,21 @@ pub(super) struct Shared {
     pub(super) journal: Journal,
     /// Counts changes of the mirror since the store was opened.
     pub(super) revision: watch::Sender<u64>,
+    /// The last sequence number of the service's log; 0 where there is none.
+    pub(super) log_end: watch::Sender<u64>,
 }
 
 impl Shared {
     /// Takes over what has been committed, for readers to see.
     pub(super) fn absorb(&self, changes: Changes) {
-        write(&self.mirror).absorb(changes);
+        let log_end = {
+            let mut mirror = write(&self.mirror);
+            mirror.absorb(changes);
+            mirror.service_log_end()
+        };
         self.revision.send_modify(|revision| *revision += 1);
+        self.log_end
+            .send_if_modified(|end| std::mem::replace(end, log_end) != log_end);
     }
 }
 
@@ -113,6 +121,7 @@ impl Store {
         } = open::open(options)?;
         let last_order = AtomicU64::new(mirror.order());
         let instance = mirror.meta.instance.clone();
+        let log_end = mirror.service_log_end();
         let shared = Arc::new(Shared {
             mirror: RwLock::new(mirror),
             database: RwLock::new(Some(database)),
@@ -120,6 +129,7 @@ impl Store {
             retention: options.retention(),
             journal,
             revision: watch::Sender::new(0),
+            log_end: watch::Sender::new(log_end),
         });
         let (queue, requests) = channel();
         let committer = Committer {
@@ -393,10 +403,10 @@ impl Store {
         })
     }
 
-    /// Returns the last sequence number of the service's log; 0 when there was none.
-    pub fn service_log_end(&self) -> u64 {
-        let mirror = self.mirror();
-        mirror.logs.get(&None).map_or(0, |span| span.latest)
+    /// Returns the last sequence number of the service's log, 0 where there is none, and
+    /// tells of each change of it from now on.
+    pub fn service_log_end(&self) -> watch::Receiver<u64> {
+        self.0.shared.log_end.subscribe()
     }
 
     /// Tells whether the store takes writes.

@@ -47,6 +47,11 @@ impl Mirror {
         records.fold(self.meta.order, u64::max)
     }
 
+    /// Returns the last sequence number of the service's log; 0 where there is none.
+    pub(super) fn service_log_end(&self) -> u64 {
+        self.logs.get(&None).map_or(0, |span| span.latest)
+    }
+
     /// Takes over what has been committed.
     pub(super) fn absorb(&mut self, changes: Changes) {
         if let Some(meta) = changes.meta {

@@ -20,6 +20,9 @@ pub struct ErrorBody {
     /// The ceiling that refused, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<Ceiling>,
+    /// Who can free that ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freed_by: Option<String>,
     /// Why a run was lost, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

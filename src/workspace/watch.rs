@@ -5,7 +5,8 @@
 //! things are not told either, since the kernel does not: writes through a memory
 //! mapping, and which file a rename replaced.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -18,6 +19,9 @@ use super::write::is_aside;
 
 /// Bytes that are read of the kernel at a time: some hundreds of changes.
 const READ_BYTES_MAX: usize = 16 << 10;
+
+/// The most that a number of the kernel's takes as text.
+const NUMBER_BYTES_MAX: u64 = 32;
 
 const WATCHED: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MODIFY)
@@ -64,11 +68,29 @@ pub enum Alteration {
 #[derive(Debug, thiserror::Error)]
 pub enum NotWatched {
     /// The kernel lets this user have no more; the setting of the kernel that says so.
-    #[error("the host has no more of {0}")]
-    Ceiling(&'static str),
+    #[error("the host has no more than {limit}, its {setting}")]
+    Ceiling {
+        /// The setting.
+        setting: &'static str,
+        /// Its value; 0 where that cannot be read.
+        limit: u64,
+    },
     /// Something with the directory.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+/// Says that the kernel's setting, such as `fs.inotify.max_user_watches`, allows no more.
+fn ceiling(setting: &'static str) -> NotWatched {
+    let path = format!("/proc/sys/{}", setting.replace('.', "/"));
+    let value = || {
+        let mut text = String::new();
+        let file = File::open(path).ok()?;
+        file.take(NUMBER_BYTES_MAX).read_to_string(&mut text).ok()?;
+        text.trim().parse().ok()
+    };
+    let limit = value().unwrap_or(0);
+    NotWatched::Ceiling { setting, limit }
 }
 
 /// A watch on a directory, which ends when it is dropped.
@@ -87,7 +109,7 @@ impl Watch {
     pub fn begin(dir: Dir) -> Result<Self, NotWatched> {
         let fd = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|error| {
             if error == Errno::MFILE {
-                NotWatched::Ceiling("fs.inotify.max_user_instances")
+                ceiling("fs.inotify.max_user_instances")
             } else {
                 FileError::from(error).into()
             }
@@ -96,7 +118,7 @@ impl Watch {
         let entry = format!("/proc/self/fd/{}", dir.fd().as_raw_fd());
         add_watch(&fd, entry, WATCHED).map_err(|error| {
             if error == Errno::NOSPC {
-                NotWatched::Ceiling("fs.inotify.max_user_watches")
+                ceiling("fs.inotify.max_user_watches")
             } else {
                 FileError::from(error).into()
             }

@@ -69,6 +69,64 @@ fn every_test_that_a_document_names_is_there() {
     assert!(breaches.is_empty(), "\n  {}", breaches.join("\n  "));
 }
 
+/// Where the reference of the settings is.
+const REFERENCE: &str = "docs/configuration.md";
+
+/// Returns what is wrong with the tests that the reference names: each setting has one,
+/// by its file and its name.
+fn unshown_settings(reference: &Source, sources: &[Source]) -> Vec<String> {
+    let tests = tests(sources);
+    let has = |file: &str, name: &str| {
+        let path = format!("tests/it/{file}.rs");
+        let head = format!("fn {name}(");
+        let there = sources.iter().find(|source| source.path == path);
+        tests.contains(name) && there.is_some_and(|source| source.text.contains(&head))
+    };
+    let mut breaches = Vec::new();
+    // The setting that no test was named for yet.
+    let mut unshown: Option<String> = None;
+    let mut breach = |unshown: Option<String>| {
+        breaches.extend(unshown.map(|setting| format!("{setting}: names no test that is there")));
+    };
+    for (index, line) in reference.text.lines().enumerate() {
+        if let Some(rest) = line.strip_prefix("- **`SANDBOXD_") {
+            let name = rest.split('`').next().unwrap_or_default();
+            breach(unshown.replace(format!("{}: SANDBOXD_{name}", reference.at(index + 1))));
+        } else if let Some(test) = line.strip_prefix("  Shown by `") {
+            let named = test.trim_end_matches('`').split_once("::");
+            if named.is_some_and(|(file, name)| has(file, name)) {
+                unshown = None;
+            }
+        }
+    }
+    breach(unshown);
+    breaches
+}
+
+#[test]
+fn every_setting_names_the_test_that_shows_its_effect() {
+    let documents = read(&["docs"], &[".md"]);
+    let reference = documents.iter().find(|document| document.path == REFERENCE);
+    let reference = reference.unwrap();
+    assert!(50 < reference.text.matches("\n- **`SANDBOXD_").count());
+    let breaches = unshown_settings(reference, &read(&["tests"], &[".rs"]));
+    assert!(breaches.is_empty(), "\n  {}", breaches.join("\n  "));
+}
+
+#[test]
+fn a_setting_without_its_test_is_found() {
+    let reference = Source::synthetic(
+        REFERENCE,
+        "- **`SANDBOXD_A`**: x\n  Shown by `a::a_law`\n- **`SANDBOXD_B`**: x\n  Shown by `b::a_law`\n\
+         - **`SANDBOXD_C`**: x\n- **`SANDBOXD_D`**: x\n  Shown by `a::gone`\n",
+    );
+    let code = Source::synthetic("tests/it/a.rs", "#[test]\nfn a_law() {}\nfn gone() {}\n");
+    let wanted = [(3, "B"), (5, "C"), (6, "D")].map(|(line, name)| {
+        format!("{REFERENCE}:{line}: SANDBOXD_{name}: names no test that is there")
+    });
+    assert_eq!(unshown_settings(&reference, &[code]), wanted);
+}
+
 #[test]
 fn a_row_without_its_test_is_found() {
     let document = Source::synthetic(

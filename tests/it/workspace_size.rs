@@ -79,6 +79,13 @@ fn a_sandbox_that_fills_its_workspace_is_stopped_and_wakes_once_files_were_remov
     assert_ne!(ran["exit_code"], 0, "{ran}");
     let info = api.wait_for("a", "hibernated");
     assert_eq!(info["reason"], "workspace_full");
+    let told = api.json(200, "GET /events?session=a&op=workspace_full", None);
+    let told = &told["events"][0];
+    assert_eq!(
+        (&told["kind"], &told["session_id"]),
+        (&json!("lifecycle"), &json!("a")),
+        "{told}"
+    );
     // By its own token, as its client would.
     let client = api.with_token(&token);
     let refused = client.call(

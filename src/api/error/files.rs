@@ -28,7 +28,9 @@ pub(super) fn row(refusal: &FileRefusal) -> Row {
         ),
         FileRefusal::Changed(_) => (StatusCode::CONFLICT, "file_changed", Never),
         FileRefusal::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, "file_ceiling", After(2)),
-        FileRefusal::HostCeiling(_) => (StatusCode::TOO_MANY_REQUESTS, "host_ceiling", After(10)),
+        FileRefusal::HostCeiling { .. } => {
+            (StatusCode::TOO_MANY_REQUESTS, "host_ceiling", After(10))
+        }
         FileRefusal::Named { name, .. } => match name {
             ErrorName::FileNotFound => (StatusCode::NOT_FOUND, "file_not_found", Never),
             ErrorName::IsADirectory => (StatusCode::BAD_REQUEST, "is_a_directory", Never),

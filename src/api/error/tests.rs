@@ -13,6 +13,11 @@ fn run() -> RunId {
     RunId::parse(&"0".repeat(32)).unwrap()
 }
 
+fn host_ceiling() -> Refusal {
+    let setting = "fs.inotify.max_user_watches";
+    FileRefusal::HostCeiling { setting, limit: 8 }.into()
+}
+
 fn sandbox_ceiling() -> Refusal {
     Refusal::SandboxCeiling {
         id: id(),
@@ -49,7 +54,7 @@ fn refusals() -> Vec<(u16, Refusal)> {
         (409, FileRefusal::Unwritable(text()).into()),
         (412, FileRefusal::Condition(text()).into()),
         (409, FileRefusal::Changed(text()).into()),
-        (429, FileRefusal::HostCeiling("x").into()),
+        (429, host_ceiling()),
         (404, Refusal::NothingToAttach(id())),
         (404, Refusal::NoSession(id())),
         (404, Refusal::NoHold(text())),
@@ -179,6 +184,59 @@ fn every_429_and_503_says_when_to_come_back() {
     }
 }
 
+#[test]
+fn every_429_names_its_ceiling_its_value_its_use_and_who_can_free_it() {
+    let (limit, used) = (2, 1);
+    let of_files = |name| FileRefusal::TooMany {
+        what: "x",
+        name,
+        limit,
+        of: Some(id()),
+    };
+    let others = [
+        Failure::NoBodyRoom { limit, used },
+        Failure::NoConnection { limit },
+        Refusal::SessionCommandCeiling {
+            id: id(),
+            limit,
+            used,
+        }
+        .into(),
+        Refusal::TtyCeiling {
+            id: id(),
+            limit,
+            used,
+        }
+        .into(),
+        Refusal::ViewerCeiling {
+            id: id(),
+            tty: "t".to_owned(),
+            limit,
+        }
+        .into(),
+        Refusal::ArchiveCeiling { limit }.into(),
+        Refusal::from(of_files("file_transfers")).into(),
+        Refusal::from(of_files("file_watches")).into(),
+    ];
+    let refused = refusals().into_iter().filter(|(status, _)| *status == 429);
+    let failures: Vec<Failure> = refused
+        .map(|(_, refusal)| Failure::from(refusal))
+        .chain(others)
+        .collect();
+    assert_eq!(failures.len(), 6 + 8);
+    for failure in failures {
+        let said = format!("{failure:?}");
+        let body = failure.body(&RequestId::random());
+        let ceiling = body.ceiling.unwrap_or_else(|| panic!("{said}"));
+        assert!(0 < ceiling.used && ceiling.used <= ceiling.limit, "{said}");
+        assert!(!ceiling.name.is_empty() && !ceiling.scope.is_empty());
+        let who = body.freed_by.unwrap_or_else(|| panic!("{said}"));
+        assert!(
+            who.starts_with("whoever") || who.starts_with("callers") || who.starts_with("the ")
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_refused_ceiling_is_named_beside_the_detail() {
     let refusal = Refusal::OpenCeiling { limit: 2, used: 2 };
@@ -193,6 +251,7 @@ async fn a_refused_ceiling_is_named_beside_the_detail() {
             "retryable": true,
             "request_id": "r-1",
             "ceiling": {"name": "max_open_sessions", "limit": 2, "used": 2, "scope": "service"},
+            "freed_by": "whoever has a session open, by closing it; a sleeping one that nobody uses gives way by itself; the operator, by SANDBOXD_MAX_OPEN_SESSIONS",
         })
     );
 }

@@ -394,7 +394,11 @@ const SCHEMAS: &[Schema] = &[
             ("retryable", Of::Flag),
             ("request_id", Of::Text),
         ],
-        &[("ceiling", Of::Ref("Ceiling")), ("reason", Of::Text)],
+        &[
+            ("ceiling", Of::Ref("Ceiling")),
+            ("freed_by", Of::Text),
+            ("reason", Of::Text),
+        ],
     ),
     (
         "Ceiling",

@@ -27,6 +27,7 @@ pub(super) const BASE: Setting = Setting {
     doc: "",
     nuance: "",
     example: "",
+    shown_by: "",
 };
 
 /// What is set up and allowed.
@@ -41,6 +42,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "There is no TLS: keep it on the loopback, or on a private network behind a \
             proxy that has TLS. Inside a container it has to be 0.0.0.0.",
         example: "0.0.0.0",
+        shown_by: "each_setting::it_listens_where_host_and_port_say_and_names_a_port_that_was_picked",
         ..BASE
     },
     Setting {
@@ -52,6 +54,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "The TCP port on which the daemon listens.",
         nuance: "With 0 the system picks a free port, which the log names.",
         example: "9000",
+        shown_by: "each_setting::it_listens_where_host_and_port_say_and_names_a_port_that_was_picked",
         ..BASE
     },
     Setting {
@@ -65,6 +68,7 @@ pub(super) const ROWS: &[Setting] = &[
             both this and SANDBOXD_TOKEN_FILE are set, the environment wins over the \
             file, and in one place this wins.",
         example: "$(openssl rand -base64 32)",
+        shown_by: "each_setting::the_token_is_the_one_of_the_setting_or_of_the_file",
         ..BASE
     },
     Setting {
@@ -77,6 +81,7 @@ pub(super) const ROWS: &[Setting] = &[
             daemon's user only; with systemd prefer LoadCredential=service-token:FILE, \
             which needs no setting.",
         example: "/etc/sandboxd/token",
+        shown_by: "each_setting::the_token_is_the_one_of_the_setting_or_of_the_file",
         ..BASE
     },
     Setting {
@@ -89,6 +94,7 @@ pub(super) const ROWS: &[Setting] = &[
             refuses a key that is not its own. Set it to keep the key apart from the \
             state directory and its backups.",
         example: "/etc/sandboxd/token.key",
+        shown_by: "ownership::a_foreign_token_key_ends_with_78_and_changes_nothing",
         ..BASE
     },
     Setting {
@@ -100,6 +106,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Accepted and without effect: this version has no dashboard, and says so at \
             start.",
         example: "true",
+        shown_by: "each_setting::a_setting_without_effect_is_told_at_the_start",
         ..BASE
     },
     Setting {
@@ -112,6 +119,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "The environment wins over it. It cannot name another file. A file that \
             cannot be read keeps the daemon from starting.",
         example: "/etc/sandboxd/sandboxd.env",
+        shown_by: "each_setting::a_file_of_settings_is_read_and_the_environment_wins_over_it",
         ..BASE
     },
     Setting {
@@ -126,6 +134,7 @@ pub(super) const ROWS: &[Setting] = &[
             a new one finds none of the old containers. Under systemd StateDirectory= \
             provides it.",
         example: "/srv/sandboxd/state",
+        shown_by: "each_setting::the_state_lies_in_the_state_directory",
     },
     Setting {
         name: "SANDBOXD_RUNTIME_DIR",
@@ -138,6 +147,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "May be empty after a boot. Keep it short: the path of a socket has at most \
             107 bytes. The engine has to see the same path.",
         example: "/run/sandboxd-test",
+        shown_by: "each_setting::the_sockets_of_sandboxes_lie_in_the_runtime_directory",
     },
     Setting {
         name: "SANDBOXD_WORKSPACE_ROOT",
@@ -150,6 +160,7 @@ pub(super) const ROWS: &[Setting] = &[
             can be put to sleep, and files are read without a sandbox. The engine has to \
             see the same path. It must not hold the state directory.",
         example: "/srv/sandboxd/workspaces",
+        shown_by: "sessions::a_container_that_is_not_kept_goes_with_the_close_and_its_files_stay",
         ..BASE
     },
     Setting {
@@ -163,6 +174,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Who can write to it is root on the host. Only unix sockets are accepted: \
             workspaces and the engine have to share one file system.",
         example: "unix:///run/user/1000/docker.sock",
+        shown_by: "engine_faults::an_engine_whose_socket_is_gone_is_known_survived_and_over",
     },
     Setting {
         name: "SANDBOXD_POLICY_OVERRIDES",
@@ -174,6 +186,7 @@ pub(super) const ROWS: &[Setting] = &[
             policy, and says so at start. A change of these settings needs a restart, which \
             leaves sandboxes running.",
         example: "/etc/sandboxd/policy.json",
+        shown_by: "each_setting::a_setting_without_effect_is_told_at_the_start",
         ..BASE
     },
     Setting {
@@ -185,6 +198,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Clients cannot name an image, only an alias of this list. The syntax is \
             below.",
         example: "python=python:3.12-slim,data=@python-datascience;mem_limit=4g",
+        shown_by: "operator::a_container_is_made_with_the_documented_settings",
         ..BASE
     },
     Setting {
@@ -195,6 +209,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "The alias that a session gets when its client names none.",
         nuance: "It has to be in the allowlist.",
         example: "python",
+        shown_by: "each_setting::a_file_of_settings_is_read_and_the_environment_wins_over_it",
         ..BASE
     },
     Setting {
@@ -206,6 +221,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Without it the first session of each runtime waits for its image. Turn it \
             off where images are brought in by hand.",
         example: "false",
+        shown_by: "each_setting::ready_images_are_fetched_at_the_start_only_where_that_is_set",
         ..BASE
     },
     Setting {
@@ -218,6 +234,7 @@ pub(super) const ROWS: &[Setting] = &[
             `sandboxd check` computes. At the ceiling an open is refused, unless \
             SANDBOXD_EVICT_IDLE_AFTER lets another session give way.",
         example: "50",
+        shown_by: "crowds::a_hundred_parallel_opens_at_a_ceiling_of_five_give_exactly_five",
         ..BASE
     },
     Setting {
@@ -229,6 +246,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Never below SANDBOXD_MAX_SESSIONS, which is 20 where it is not set. At the \
             ceiling the session that has slept longest is closed; its files stay.",
         example: "200",
+        shown_by: "sessions::at_the_ceiling_of_open_sessions_the_longest_sleeper_is_closed",
         ..BASE
     },
     Setting {
@@ -240,6 +258,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Counts sessions that were opened with the same tenant label. Sessions \
             without a label are never counted.",
         example: "5",
+        shown_by: "sessions::a_tenants_ceiling_holds_in_a_race_and_a_close_frees_the_place",
         ..BASE
     },
     Setting {
@@ -251,6 +270,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Needs SANDBOXD_WORKSPACE_ROOT and only matters at SANDBOXD_MAX_SESSIONS. The \
             next use wakes the session under the same token.",
         example: "60",
+        shown_by: "sessions::the_most_idle_session_sleeps_for_another_and_never_more_than_the_ceiling_run",
         ..BASE
     },
     Setting {
@@ -263,6 +283,7 @@ pub(super) const ROWS: &[Setting] = &[
             first served. Beyond this many an opening is refused at once, as without `wait`. \
             Each holds a connection.",
         example: "20",
+        shown_by: "lifecycle::an_opening_that_waited_in_vain_is_refused_as_without_a_wait",
         ..BASE
     },
     Setting {
@@ -273,6 +294,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds that an opening may wait at a ceiling at most.",
         nuance: "Who asks for more waits this long.",
         example: "60",
+        shown_by: "lifecycle::an_opening_that_waited_in_vain_is_refused_as_without_a_wait",
         ..BASE
     },
     Setting {
@@ -283,6 +305,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Memory of one sandbox; empty for no bound.",
         nuance: "What lies in its /tmp counts. A runtime may have its own. At least 6m.",
         example: "512m",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -293,6 +316,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Memory and swap of one sandbox together.",
         nuance: "At least the memory ceiling, and without effect where that is empty.",
         example: "2g",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -304,6 +328,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "A sandbox may use them all the time: this is a ceiling, not a share. The \
             engine refuses more than the host has.",
         example: "0.5",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -314,6 +339,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "The weight of one sandbox where sandboxes compete for processors.",
         nuance: "Without effect while there are processors to spare.",
         example: "512",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -324,6 +350,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Processes and threads of one sandbox; empty for no bound.",
         nuance: "Keep it set: it is what stops a fork bomb.",
         example: "256",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -335,6 +362,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "none cuts them off. bridge reaches the internet, the host and other \
             sandboxes. host shares the network of the host, its loopback included.",
         example: "bridge",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -346,6 +374,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "The engine has to know it by this name. runsc (gVisor) puts a second kernel \
             between a sandbox and the host.",
         example: "runsc",
+        shown_by: "each_setting::the_oci_runtime_is_the_one_that_is_set",
         ..BASE
     },
     Setting {
@@ -360,6 +389,7 @@ pub(super) const ROWS: &[Setting] = &[
             (SANDBOXD_WORKSPACE_SCAN_INTERVAL): the sandbox is then stopped, and wakes again \
             once files were removed through the API. A runtime may have its own. At least 1m.",
         example: "10g",
+        shown_by: "workspace_size::a_sandbox_that_fills_its_workspace_is_stopped_and_wakes_once_files_were_removed",
         ..BASE
     },
     Setting {
@@ -371,6 +401,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Holds for all runtimes, whatever their own configuration says. A plain path \
             of letters, digits and . _ - +.",
         example: "/srv/work",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -381,6 +412,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "The size of the in-memory /tmp; empty for a /tmp on disk.",
         nuance: "Counts within the memory ceiling. More mount options may follow a comma.",
         example: "256m",
+        shown_by: "each_setting::a_sandbox_has_the_ceilings_and_the_inside_that_are_set",
         ..BASE
     },
     Setting {
@@ -392,6 +424,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Built images get an account of this number. The workspace belongs to it, for \
             which the daemon has to be root or this user.",
         example: "1000",
+        shown_by: "operator::a_container_is_made_with_the_documented_settings",
         ..BASE
     },
     Setting {
@@ -403,6 +436,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "A session with a command in flight is not idle. Its files stay where \
             SANDBOXD_WORKSPACE_ROOT is set, and go with it otherwise.",
         example: "3600",
+        shown_by: "sessions::an_idle_session_is_reaped_on_time_and_a_busy_one_is_not",
         ..BASE
     },
     Setting {
@@ -416,6 +450,7 @@ pub(super) const ROWS: &[Setting] = &[
             SANDBOXD_IDLE_TIMEOUT, which then counts from falling asleep. The next use wakes \
             the session under the same token; processes that it left are gone.",
         example: "300",
+        shown_by: "lifecycle::an_idle_session_sleeps_on_time_although_there_is_room_and_a_busy_one_does_not",
         ..BASE
     },
     Setting {
@@ -428,6 +463,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Needs SANDBOXD_WORKSPACE_ROOT to have an effect. Counts from last use, by \
             the daemon's own record. Removed means gone.",
         example: "604800",
+        shown_by: "lifetimes::a_workspace_goes_when_it_was_unused_for_its_time_whatever_the_dates_of_its_files",
         ..BASE
     },
     Setting {
@@ -439,6 +475,7 @@ pub(super) const ROWS: &[Setting] = &[
             it.",
         nuance: "Costs disk until the session is purged or SANDBOXD_CONTAINER_TTL passes.",
         example: "true",
+        shown_by: "sessions::a_close_keeps_what_is_to_be_kept_and_a_purge_keeps_nothing",
         ..BASE
     },
     Setting {
@@ -447,8 +484,10 @@ pub(super) const ROWS: &[Setting] = &[
         default: Nothing("kept containers stay"),
         group: Lifetimes,
         doc: "Seconds after its stop at which a kept container is removed.",
-        nuance: "Only with SANDBOXD_PERSIST_CONTAINERS. The workspace stays.",
+        nuance: "Only with SANDBOXD_PERSIST_CONTAINERS. The workspace stays; without \
+            SANDBOXD_WORKSPACE_ROOT the files go with their container.",
         example: "86400",
+        shown_by: "lifetimes::a_kept_container_goes_when_it_has_stood_still_for_its_time_and_the_files_stay",
         ..BASE
     },
 ];

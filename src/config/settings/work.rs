@@ -19,6 +19,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds that one command may run at most.",
         nuance: "A caller may ask for less, never for more.",
         example: "60",
+        shown_by: "each_setting::a_command_runs_no_longer_than_is_set_whatever_its_caller_asks_for",
         ..BASE
     },
     Setting {
@@ -29,6 +30,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Commands in flight over all sessions.",
         nuance: "Beyond it a caller is told to come back later.",
         example: "64",
+        shown_by: "commands::at_the_ceiling_of_running_commands_the_next_is_refused",
         ..BASE
     },
     Setting {
@@ -39,6 +41,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Commands in flight in one session, background runs and terminals with them.",
         nuance: "Beyond it a caller is told to come back later; other sessions notice nothing.",
         example: "16",
+        shown_by: "runs_foreground::the_ceiling_of_a_session_names_itself_and_leaves_others_their_places",
         ..BASE
     },
     Setting {
@@ -49,6 +52,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Terminals in one session.",
         nuance: "They count within SANDBOXD_MAX_SESSION_COMMANDS as well.",
         example: "4",
+        shown_by: "terminals::what_has_no_sense_is_refused_and_bounds_are_told",
         ..BASE
     },
     Setting {
@@ -59,6 +63,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds that a background run or a terminal may go on at most.",
         nuance: "SANDBOXD_EXECUTE_TIMEOUT does not bound them. A caller may ask for less.",
         example: "86400",
+        shown_by: "each_setting::a_background_run_goes_on_no_longer_than_is_set",
         ..BASE
     },
     Setting {
@@ -70,6 +75,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Both streams together. Such output is held in memory until the run ends; \
             background runs have their ring instead.",
         example: "1048576",
+        shown_by: "runs_foreground::output_beyond_the_limit_ends_a_run_and_output_within_it_is_whole",
         ..BASE
     },
     Setting {
@@ -80,6 +86,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Bytes of output kept of one run, for followers that come late or come back.",
         nuance: "Held in the sandbox, within its memory ceiling. The oldest output goes first.",
         example: "4194304",
+        shown_by: "runs_adoption::a_run_that_waits_for_a_reader_waits_through_a_kill_of_the_daemon_and_loses_nothing",
         ..BASE
     },
     Setting {
@@ -90,6 +97,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Bytes of output kept of all runs of one sandbox.",
         nuance: "What ended longest ago goes first.",
         example: "33554432",
+        shown_by: "each_setting::of_all_runs_of_a_sandbox_as_much_output_is_kept_as_is_set",
         ..BASE
     },
     Setting {
@@ -100,6 +108,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds for which an ended run and its output are kept.",
         nuance: "Its sandbox has to go on for the output; how it ended is known without.",
         example: "3600",
+        shown_by: "runs_adoption::a_run_is_forgotten_when_it_was_over_for_as_long_as_runs_are_kept",
         ..BASE
     },
     Setting {
@@ -113,6 +122,7 @@ pub(super) const ROWS: &[Setting] = &[
             docker they always do, at some 50 ms each and without background runs and \
             terminals. Holds for containers that are made from then on.",
         example: "docker",
+        shown_by: "inside::answers_are_the_same_for_files_of_the_host_of_the_sandbox_and_without_any_agent",
         ..BASE
     },
     Setting {
@@ -124,6 +134,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Needed where the engine runs on another architecture than the daemon was \
             built for. Read at start.",
         example: "/usr/local/lib/sandboxd/sandbox-agent",
+        shown_by: "reach::where_the_agent_cannot_run_containers_are_made_without_it",
         ..BASE
     },
     Setting {
@@ -135,6 +146,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "A slice of a larger file is served; then it bounds what is returned. Each \
             read holds its file in memory.",
         example: "33554432",
+        shown_by: "each_setting::a_file_is_read_whole_up_to_the_size_that_is_set",
         ..BASE
     },
     Setting {
@@ -147,6 +159,7 @@ pub(super) const ROWS: &[Setting] = &[
             take no memory; what only the sandbox can write is bounded by \
             SANDBOXD_MAX_READ_BYTES. Downloads have no such bound.",
         example: "1073741824",
+        shown_by: "streamed_files::an_upload_is_there_whole_or_not_at_all_and_only_where_it_is_expected",
         ..BASE
     },
     Setting {
@@ -159,6 +172,7 @@ pub(super) const ROWS: &[Setting] = &[
             SANDBOXD_WORKSPACE_SIZE. An export that would be larger breaks off, so that \
             nobody takes it for whole.",
         example: "1073741824",
+        shown_by: "archives::a_hostile_archive_is_refused_whole_and_reaches_nothing",
         ..BASE
     },
     Setting {
@@ -171,6 +185,7 @@ pub(super) const ROWS: &[Setting] = &[
             never keep a command from its sandbox. Raise it where many sessions start at the \
             same time and the engine keeps up.",
         example: "64",
+        shown_by: "each_setting::the_workers_bound_how_much_is_started_at_once",
         ..BASE
     },
     Setting {
@@ -184,6 +199,7 @@ pub(super) const ROWS: &[Setting] = &[
             daemon raises as far as it may, is too low for them and for the commands, fewer \
             are served and the log says so.",
         example: "4096",
+        shown_by: "each_setting::as_many_connections_are_served_as_are_set",
         ..BASE
     },
     Setting {
@@ -196,6 +212,7 @@ pub(super) const ROWS: &[Setting] = &[
             up to 16 KiB do not count. At least 16777216, the largest body. Reading bodies \
             takes up to twice that in memory.",
         example: "33554432",
+        shown_by: "limits::bodies_and_output_without_end_fit_into_96_mib",
         ..BASE
     },
     Setting {
@@ -206,6 +223,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Events kept of each session; older ones are dropped.",
         nuance: "They are on disk and outlive a restart of the daemon.",
         example: "2000",
+        shown_by: "each_setting::of_each_session_as_many_events_are_kept_as_are_set",
         ..BASE
     },
     Setting {
@@ -218,6 +236,7 @@ pub(super) const ROWS: &[Setting] = &[
             sessions, and what became of them. It outlives the sessions and a restart of the \
             daemon; an event takes some 400 bytes on disk.",
         example: "1000000",
+        shown_by: "service_log::what_is_older_than_what_is_kept_is_told_to_be_gone",
         ..BASE
     },
     Setting {
@@ -229,6 +248,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "Deadlines are met on time in between: this bounds how long a surprise on the \
             host goes unseen.",
         example: "60",
+        shown_by: "ownership::only_strays_of_ours_go_and_only_after_two_looks_and_a_grace",
         ..BASE
     },
     Setting {
@@ -239,6 +259,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds for which a container of ours that no record explains is left alone.",
         nuance: "Leaves time to restore a store from a backup before its containers go.",
         example: "3600",
+        shown_by: "ownership::only_strays_of_ours_go_and_only_after_two_looks_and_a_grace",
         ..BASE
     },
     Setting {
@@ -252,6 +273,7 @@ pub(super) const ROWS: &[Setting] = &[
             measured, and others once a day. So long may a sandbox stay above \
             SANDBOXD_WORKSPACE_SIZE unseen.",
         example: "15",
+        shown_by: "workspace_size::a_sandbox_that_fills_its_workspace_is_stopped_and_wakes_once_files_were_removed",
         ..BASE
     },
     Setting {
@@ -265,6 +287,7 @@ pub(super) const ROWS: &[Setting] = &[
             tokens; nothing is reaped, expired or swept until `sandboxctl release \
             store_rebuilt`. With refuse the daemon ends with exit code 65.",
         example: "refuse",
+        shown_by: "ownership::a_corrupt_store_ends_with_65_and_is_left_alone",
         ..BASE
     },
     Setting {
@@ -276,6 +299,7 @@ pub(super) const ROWS: &[Setting] = &[
         nuance: "None is made while nothing has changed since the last. A copy is a backup for \
             `sandboxd restore`, of one moment and without the token key, which lies beside it.",
         example: "600",
+        shown_by: "backup::copies_of_the_store_are_kept_while_it_changes_and_the_oldest_go",
         ..BASE
     },
     Setting {
@@ -286,6 +310,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Copies of the store that are kept.",
         nuance: "The oldest goes once there is one more. Each takes some kilobytes a session.",
         example: "168",
+        shown_by: "backup::copies_of_the_store_are_kept_while_it_changes_and_the_oldest_go",
         ..BASE
     },
     Setting {
@@ -299,6 +324,7 @@ pub(super) const ROWS: &[Setting] = &[
             afterwards. A store that is lost at this very start, or whose containers are not on \
             record again yet, is not confirmed by it.",
         example: "store_rebuilt",
+        shown_by: "store_disasters::a_setting_confirms_an_earlier_rebuild_and_never_the_one_of_its_own_start",
         ..BASE
     },
     Setting {
@@ -309,6 +335,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "Seconds that requests in flight get to finish when the daemon stops.",
         nuance: "Keep TimeoutStopSec= above it. Sandboxes are left running whatever it is.",
         example: "30",
+        shown_by: "each_setting::what_is_under_way_gets_as_long_as_is_set_when_the_service_stops",
         ..BASE
     },
     Setting {
@@ -320,6 +347,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "How much is logged: a level, or directives for single modules.",
         nuance: "Directives are separated by commas, the more specific one wins.",
         example: "info,sandboxd::reconcile=debug",
+        shown_by: "each_setting::the_log_has_the_levels_and_the_form_that_are_set",
         ..BASE
     },
     Setting {
@@ -331,6 +359,7 @@ pub(super) const ROWS: &[Setting] = &[
         doc: "The form of the log.",
         nuance: "text is for people; json has one object a line for programs.",
         example: "json",
+        shown_by: "each_setting::the_log_has_the_levels_and_the_form_that_are_set",
         ..BASE
     },
 ];

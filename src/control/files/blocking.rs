@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::{block_in_place, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
 /// Threads that tidy up at once, each of which may have to wait for the disk. Where so many
@@ -77,7 +77,7 @@ impl Hands {
         let is_prompt = self.is_prompt(Instant::now());
         let mark = (length == Length::Short).then(|| self.mark());
         if mark.is_some() && is_prompt && may_block_here() {
-            let (done, rest) = block_in_place(work);
+            let (done, rest) = here(work);
             drop(mark);
             self.tidy_up(rest);
             return Some(done);
@@ -108,7 +108,7 @@ impl Hands {
     fn tidy_up<R: Send + 'static>(self: &Arc<Self>, rest: Option<R>) {
         let Some(rest) = rest else { return };
         if self.tidying.available_permits() == 0 {
-            return block_in_place(|| drop(rest));
+            return here(|| drop(rest));
         }
         let hands = Arc::clone(self);
         spawn_blocking(move || {
@@ -148,6 +148,15 @@ impl Drop for Mark {
     fn drop(&mut self) {
         self.hands.under_way().began.remove(&self.n);
     }
+}
+
+/// Blocks this thread, of which another takes over what else it had to do.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only short work comes here, while the disk answers, and no more than has room"
+)]
+fn here<T>(work: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(work)
 }
 
 /// Whether another thread can take over what this one does.

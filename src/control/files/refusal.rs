@@ -68,8 +68,13 @@ pub enum FileRefusal {
         of: Option<SessionId>,
     },
     /// The host's kernel gives no more of something; its setting.
-    #[error("The host has no more watches. Raise {0} on the host.")]
-    HostCeiling(&'static str),
+    #[error("The host has no more watches: all {limit} are taken. Raise {setting} on the host.")]
+    HostCeiling {
+        /// The setting.
+        setting: &'static str,
+        /// Its value: so many there are of this user's.
+        limit: u64,
+    },
     /// It is an error of the caller's, under the name that Python has for it.
     #[error("{message}")]
     Named {
@@ -98,17 +103,21 @@ pub enum ErrorName {
 impl FileRefusal {
     /// Returns the ceiling that refused, if one did.
     pub fn ceiling(&self) -> Option<Ceiling> {
-        let Self::TooMany {
+        let (name, limit, of) = if let Self::TooMany {
             name, limit, of, ..
         } = self
-        else {
+        {
+            (*name, *limit, of.as_ref())
+        } else if let Self::HostCeiling { setting, limit } = self {
+            (*setting, *limit, None)
+        } else {
             return None;
         };
         let scope = match of {
             Some(id) => format!("session:{id}"),
             None => "service".to_owned(),
         };
-        Some(ceiling(name, *limit, *limit, scope))
+        Some(ceiling(name, limit, limit, scope))
     }
 }
 

@@ -62,8 +62,8 @@ impl Control {
             .await?;
         let watch = match begun {
             Ok((Ok(watch), _)) => watch,
-            Ok((Err(NotWatched::Ceiling(setting)), _)) => {
-                return Err(FileRefusal::HostCeiling(setting).into());
+            Ok((Err(NotWatched::Ceiling { setting, limit }), _)) => {
+                return Err(FileRefusal::HostCeiling { setting, limit }.into());
             }
             Ok((Err(NotWatched::File(error)), _)) | Err(error) => {
                 return Err(unwatched(&error, path));

@@ -126,7 +126,7 @@ fn an_event_that_was_jotted_survives_a_kill_at_any_moment_and_comes_once() {
 #[ignore = "runs until it is killed, by the test above"]
 async fn jots_until_it_is_killed() {
     let store = store_of_the_killer();
-    let mut n = store.service_log_end();
+    let mut n = *store.service_log_end().borrow();
     loop {
         n += 1;
         let batch = Batch::new().event(None, event(&n.to_string()));

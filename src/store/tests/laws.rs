@@ -215,6 +215,25 @@ async fn events_are_numbered_without_gaps_and_the_oldest_go_first() {
 }
 
 #[tokio::test]
+async fn who_waits_for_the_service_s_log_to_grow_is_told_of_its_end_and_of_no_other() {
+    let dir = tempdir().unwrap();
+    let store = open_store(dir.path());
+    let mut end = store.service_log_end();
+    assert_eq!(*end.borrow(), 0);
+    let commit = |batch: Batch| store.commit(batch);
+    commit(Batch::new().event(None, event("a"))).await.unwrap();
+    assert_eq!(*end.wait_for(|end| 0 < *end).await.unwrap(), 1);
+    commit(opened("a").event(Some(&id("a")), event("b")))
+        .await
+        .unwrap();
+    assert!(!end.has_changed().unwrap(), "that is another log");
+    drop(store);
+    // What is in the log at the start is no news.
+    let store = open_store(dir.path());
+    assert_eq!(*store.service_log_end().borrow(), 1);
+}
+
+#[tokio::test]
 async fn a_log_stays_apart_from_the_logs_of_its_neighbours() {
     let dir = tempdir().unwrap();
     let store = open_store(dir.path());

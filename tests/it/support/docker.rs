@@ -77,18 +77,28 @@ pub(crate) fn instance_on(engine: Option<&str>, container: &str) -> Option<Strin
 /// Removes every sandbox of an engine that mounts something below `dir` or belongs to
 /// one of `instances`.
 pub(crate) fn remove_sandboxes(engine: Option<&str>, dir: &Path, instances: &BTreeSet<String>) {
+    // One call for all: there may be hundreds that are nobody's here.
     let filter = format!("label={INSTANCE_LABEL}");
-    let list = ["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter];
-    let Ok(ids) = ask(engine, &list) else {
+    let format = format!("{{{{.ID}}}} {{{{.Label {INSTANCE_LABEL:?}}}}} {{{{.Mounts}}}}");
+    let list = [
+        "ps",
+        "--all",
+        "--no-trunc",
+        "--filter",
+        &filter,
+        "--format",
+        &format,
+    ];
+    let Ok(rows) = ask(engine, &list) else {
         return;
     };
     let below = format!("{}/", dir.display());
-    for id in ids.lines() {
-        let format = "{{range .Mounts}}{{println .Source}}{{end}}";
-        let sources = ask(engine, &["inspect", "--format", format, id]).unwrap_or_default();
-        let mounts_ours = sources.lines().any(|source| source.starts_with(&below));
-        let is_ours = instance_on(engine, id).is_some_and(|owner| instances.contains(&owner));
-        if (mounts_ours || is_ours)
+    for row in rows.lines() {
+        let mut words = row.splitn(3, ' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (id, owner, mounts) = (word(), word(), word());
+        let mounts_ours = mounts.split(',').any(|source| source.starts_with(&below));
+        if (mounts_ours || instances.contains(owner))
             && let Err(why) = ask(engine, &["rm", "--force", id])
         {
             eprintln!("left behind: container {id}: {why}");
