@@ -79,8 +79,7 @@ pub(super) static TABLE: &[Route] = &[
         "Sends a backup of the store as it is at this moment, as JSON lines with a digest",
         |verb| on(verb, backup::backup),
     )
-    .query(backup::BACKUP_QUERY)
-    .answers_bytes(),
+    .query(backup::BACKUP_QUERY),
     Route::new(
         Verb::Post,
         "/sessions",

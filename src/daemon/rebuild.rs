@@ -77,7 +77,7 @@ pub(super) async fn rebuild(
         .map_err(Fatal::Rebuild)?;
     if store.is_unconfirmed() {
         warn!(
-            "the records of this store were made anew and nobody has confirmed them: nothing is reaped, expired or swept until `sandboxctl release store_rebuilt`"
+            "the records of this store were made anew, or restored, and nobody has confirmed them: nothing is reaped, expired or swept until `sandboxctl release store_rebuilt`"
         );
     }
     Ok(())

@@ -145,18 +145,22 @@ fn a_container_of_nobody_is_listed_and_goes_with_a_sweep_that_somebody_asks_for(
 #[test]
 fn a_session_that_can_sleep_is_listed_with_its_sleep_and_another_one_with_its_end() {
     let engine = FakeEngine::start();
-    let times = [
-        ("SANDBOXD_HIBERNATE_IDLE_AFTER", "1000"),
-        ("SANDBOXD_IDLE_TIMEOUT", "2000"),
+    let idle = [("SANDBOXD_IDLE_TIMEOUT", "2000")];
+    let mut daemon = Daemon::on(&engine, &settings(&idle));
+    let api = Api::of(&daemon);
+    // Its container has the only copy of its files, whatever is set later.
+    api.open_id("old");
+    let root = daemon.dir().join("ws");
+    daemon.set("SANDBOXD_WORKSPACE_ROOT", root.to_str().unwrap());
+    daemon.set("SANDBOXD_HIBERNATE_IDLE_AFTER", "1000");
+    daemon.restart(Ending::Terminate);
+    api.open_id("new");
+    let listed = [
+        item(["old", "close", "session", "idle"]),
+        item(["new", "hibernate", "session", "idle"]),
     ];
-    for (workspaces, what) in [(&[WORKSPACES][..], "hibernate"), (&[], "close")] {
-        let daemon = Daemon::on(&engine, &settings(&[workspaces, &times].concat()));
-        let api = Api::of(&daemon);
-        api.open_id("a");
-        let listed = [item(["a", what, "session", "idle"])];
-        assert_eq!(taken(&dry_run(&api, Some(3_600))), listed);
-        assert!(taken(&dry_run(&api, Some(500))).is_empty());
-    }
+    assert_eq!(taken(&dry_run(&api, Some(3_600))), listed);
+    assert!(taken(&dry_run(&api, Some(500))).is_empty());
 }
 
 #[test]

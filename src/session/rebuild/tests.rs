@@ -230,6 +230,9 @@ fn what_was_closed_after_the_backup_stays_closed_and_what_was_not_stands() {
     let closed = record.marks.closed.as_ref().unwrap();
     assert_eq!((closed.at, closed.purge), (at, Purge::No));
     assert_eq!(record.marks.generation, 5);
+    let once = ((*record).clone(), known.1.clone());
+    let again = amended(&once, says(&once, Life::ClosedAt(at)));
+    assert_eq!(again, Amended::Stands);
     for life in [Life::Open, Life::Unknown] {
         assert_eq!(amended(&known, says(&known, life)), Amended::Stands);
     }
@@ -262,6 +265,13 @@ fn an_id_that_was_opened_anew_after_the_backup_is_that_opening_whatever_its_reco
         };
         assert_eq!(record.spec.nonce, since.nonce);
         assert!(record.is_open() && marks.generation < record.marks.generation);
+        let once = ((*record).clone(), (*status).clone());
+        let again = amended(&once, since.clone());
+        assert_eq!(
+            again,
+            Amended::Stands,
+            "a start that was cut off does it once"
+        );
         // Its container is taken over, of whatever key.
         let remnant = remnant("a", true);
         let Adopted::Anew(record, status) = found(&(*record, *status), &remnant) else {
