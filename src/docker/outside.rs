@@ -44,8 +44,11 @@ struct Volume {
 /// What the engine is to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A path of its host.
+    /// A path of its host, which is ours as well.
     Path(PathBuf),
+    /// A path of its host alone. It may lie in the engine's own directory, from which the
+    /// engine mounts with a propagation of its choice only.
+    Elsewhere(PathBuf),
     /// A part of a volume, which cannot be removed while anything has it.
     Part {
         /// The volume.
@@ -155,11 +158,13 @@ impl Outside {
         self.directories
             .iter()
             .find_map(|one| {
-                let volume = one.volume.as_ref()?;
-                let subpath = there.strip_prefix(&volume.root).ok()?;
-                (!subpath.as_os_str().is_empty()).then(|| Source::Part {
-                    volume: volume.name.clone(),
-                    subpath: subpath.to_path_buf(),
+                let rest = there.strip_prefix(&one.there).ok()?;
+                Some(match &one.volume {
+                    None => Source::Elsewhere(there.to_path_buf()),
+                    Some(Volume { name, root }) => Source::Part {
+                        volume: name.clone(),
+                        subpath: there.strip_prefix(root).unwrap_or(rest).to_path_buf(),
+                    },
                 })
             })
             .unwrap_or_else(|| Source::Path(there.to_path_buf()))
@@ -308,7 +313,7 @@ mod tests {
         let named = [volume("ws", "/workspaces")];
         let path = PathBuf::from("/var/lib/docker/volumes/ws/_data/deep/a/workspace");
         let (there, source) = found(&named, OLD, "/workspaces/deep").unwrap();
-        assert_eq!((&there, &source), (&path, &Source::Path(path.clone())));
+        assert_eq!((&there, &source), (&path, &Source::Elsewhere(path.clone())));
         let (there, source) = found(&named, PARTS_SINCE, "/workspaces/deep").unwrap();
         // The path stays the same, so that an upgrade of the engine makes nothing drift.
         assert_eq!((there, source), (path, part("ws", "deep/a/workspace")));
@@ -319,7 +324,7 @@ mod tests {
         for api in [OLD, PARTS_SINCE] {
             let named = [mount("bind", "/srv/ws", "/workspaces")];
             let path = PathBuf::from("/srv/ws/a/workspace");
-            let wanted = (path.clone(), Source::Path(path));
+            let wanted = (path.clone(), Source::Elsewhere(path));
             assert_eq!(found(&named, api, "/workspaces").unwrap(), wanted);
         }
     }
@@ -411,5 +416,6 @@ mod tests {
         let other = Path::new("/srv/sandboxd-other");
         some.add(other, other, mounts).unwrap();
         assert_eq!(some.path(path), path);
+        assert_eq!(some.source(path), Source::Path(path.to_path_buf()));
     }
 }

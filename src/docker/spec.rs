@@ -146,6 +146,10 @@ impl Mount {
     pub fn of(source: &Source, target: &str) -> Self {
         match source {
             Source::Path(path) => Self::writable(&path.to_string_lossy(), target),
+            Source::Elsewhere(path) => Self {
+                bind_options: None,
+                ..Self::writable(&path.to_string_lossy(), target)
+            },
             Source::Part { volume, subpath } => Self {
                 kind: MountKind::Volume,
                 source: volume.clone(),
@@ -399,6 +403,10 @@ mod tests {
             Mount::of(&path, "/w"),
             Mount::writable("/var/lib/s/workspace", "/w")
         );
+        // An engine refuses a propagation for what lies in its own directory.
+        let path = Source::Elsewhere("/var/lib/docker/volumes/ws/_data/a".into());
+        expect![[r#"{"Type":"bind","Source":"/var/lib/docker/volumes/ws/_data/a","Target":"/w","ReadOnly":false}"#]]
+            .assert_eq(&serde_json::to_string(&Mount::of(&path, "/w")).unwrap());
     }
 
     #[test]

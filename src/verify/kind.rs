@@ -200,7 +200,7 @@ kinds! {
     /// What sandboxes use is read from the host.
     GroupsSound: "cgroups" "groups_sound" Ok "";
     /// What sandboxes use cannot be read from the host.
-    UsageUnseen: "cgroups" "usage_unseen" Warn "usage is asked of the engine instead, which is slower; run sandboxd on the engine's host, with /sys/fs/cgroup to be read";
+    UsageUnseen: "cgroups" "usage_unseen" Warn "usage is asked of the agent of each sandbox, or else of the engine, which is slower; run sandboxd on the engine's host, with /sys/fs/cgroup to be read";
 
     /// There is room on the disk.
     SpaceSound: "disk" "space_sound" Ok "";
