@@ -84,6 +84,7 @@ is_closed() { ! service get "$1" >/dev/null 2>&1; }
 
 # nothing_left SESSION HOW: no container, directory or record of it is there.
 nothing_left() {
+  [ -n "$1" ] || wrong "$2: there is no session to look for"
   same "$2: no container is left" "" "$(containers "$1")"
   case $(directories) in *"$1"*) wrong "$2: its directory is left" ;; *) pass "$2: no directory is left" ;; esac
   service explain "$1" >/dev/null 2>&1 && wrong "$2: its record is left"
@@ -142,13 +143,12 @@ conversation_flows() {
   is_closed "$session" || wrong "a conversation without a tool has a session"
   answer=$(say "$ada" "$first" 'write_file {"path": "notes/plan.txt", "content": "alpha\nbeta needle\n"}
 execute {"command": "echo from the shell > shell.txt; cat notes/plan.txt"}
-grep {"pattern": "needle"}
 ls {"path": "."}
 read_file {"path": "notes/plan.txt"}
 edit_file {"path": "notes/plan.txt", "old_string": "alpha", "new_string": "omega"}
 glob {"pattern": "**/*.txt"}')
   holds "$1: a command sees the file" "beta needle" "$answer"
-  holds "$1: grep finds it with its default arguments" "plan.txt" "$(printf '%s\n' "$answer" | grep -i needle || true)"
+  holds "$1: grep finds it with its default arguments" "plan.txt" "$(say "$ada" "$first" 'grep {"pattern": "needle"}')"
   holds "$1: the listing shows what the shell wrote" "shell.txt" "$answer"
   same "$1: one container serves the conversation" 1 "$(containers "$session" | wc -l)"
 
@@ -214,7 +214,7 @@ tenants() {
   done
   answer=$(say "$bob" "$three" 'execute {"command": "echo works"}')
   case $answer in *works*) wrong "a third session of the tenant was opened: $answer" ;; esac
-  pass "the third of the same tenant is refused, and the agent is told: ${answer%%$'\n'*}"
+  pass "the third of the same tenant is refused, and the agent is told: ${answer##*$'\n'}"
   holds "another tenant's works" works "$(say "$eve" "$other" 'execute {"command": "echo works"}')"
   for each in "$one" "$two"; do status "$ada" DELETE "/conversations/$each" >/dev/null; done
   holds "and so does the third, once there is room" works "$(say "$bob" "$three" 'execute {"command": "echo works"}')"
@@ -222,8 +222,6 @@ tenants() {
   status "$eve" DELETE "/conversations/$other" >/dev/null
 }
 
-# survives HOW SESSION: the sandbox is the one of before, and so is its token.
-token_of() { service token "$1"; }
 lives() { docker inspect --format '{{.Id}} {{.State.StartedAt}}' "$(containers "$1")"; }
 
 survival() {
@@ -246,7 +244,7 @@ execute {"command": "sleep 1000 >/dev/null 2>&1 & echo $!"}' | tail -n 1)
     await "$how: the service answers again" ready
     same "$how: the sandbox is the same and ran on" "$before" "$(lives "$session")"
     same "$how: its token is the same" "$token" "$(token_through_app "$session")"
-    holds "$how: its process runs" "sleep" "$(say "$ada" "$one" "execute {\"command\": \"tr '\\\\0' ' ' < /proc/$pid/cmdline\"}")"
+    holds "$how: its process runs" "it runs" "$(say "$ada" "$one" "execute {\"command\": \"kill -0 $pid && echo it runs\"}")"
     same "$how: its file is shown" kept "$(call "$ada" GET "/conversations/$one/files/kept.txt")"
   done
   kept=$one kept_session=$session
@@ -314,7 +312,7 @@ isolation() {
     *docker.sock*) wrong "the application has the socket" ;;
   esac
   same "the application has no socket" False "$(docker exec "$(container_of app)" python3 -c 'import os; print(os.path.exists("/var/run/docker.sock"))')"
-  same "the service publishes no port" '{"8080/tcp":null}' "$(docker inspect --format '{{json .NetworkSettings.Ports}}' "$(container_of sandboxd)")"
+  same "the service publishes no port" "" "$(docker port "$(container_of sandboxd)")"
   docker exec "$(container_of sandboxd)" /bin/sh -c true >/dev/null 2>&1 && wrong "the service's image has a shell"
   pass "the service's image has no shell"
 }

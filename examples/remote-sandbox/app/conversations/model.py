@@ -49,7 +49,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if name not in offered:
             return ModelResponse(parts=[TextPart(f"no tool {name} among {offered}")])
         return ModelResponse(parts=[ToolCallPart(name, arguments)])
-    return ModelResponse(parts=[TextPart("\n".join(results))])
+    return ModelResponse(parts=[TextPart("\n".join(results).strip() or "(no output)")])
 
 
 SCRIPTED = FunctionModel(answer)
