@@ -100,6 +100,7 @@ delete() {
 
 take_down() {
   local failed=$?
+  set +e
   if [ "${KEEP:-0}" = 1 ]; then
     printf 'left up: docker-compose -p %s; APP_PORT=%s\n' "$project" "$APP_PORT" >&2
     return
@@ -108,6 +109,8 @@ take_down() {
   local instance
   instance=$(service doctor 2>/dev/null | sed -n 's/.*instance \([0-9a-f]\{32\}\).*/\1/p' | head -n 1)
   compose kill sandboxd >/dev/null 2>&1 || true
+  docker rm -f "$project-bare" >/dev/null 2>&1 || true
+  docker volume rm "${project}_bare" >/dev/null 2>&1 || true
   [ -z "$instance" ] || docker ps -aq --filter "label=io.sandboxd.instance=$instance" | xargs -r docker rm -f >/dev/null
   compose down --volumes --remove-orphans >/dev/null 2>&1 || true
   docker rmi -f "$SANDBOXD_IMAGE" "sandboxd-test/app-remote:$$" "sandboxd-test/app-workspace:$$" >/dev/null 2>&1 || true
@@ -281,6 +284,7 @@ reaped() {
   await "the service answers again" ready
 }
 
+bare_answers() { docker exec "$project-bare" /usr/bin/sandboxctl health >/dev/null 2>&1; }
 without_workspaces() {
   local one
   step "A service that keeps no workspaces says so, and the proxy passes it on"
@@ -289,7 +293,7 @@ without_workspaces() {
     -v /var/run/docker.sock:/var/run/docker.sock -v "${project}_bare:/var/lib/sandboxd" \
     -e SANDBOXD_TOKEN -e SANDBOXD_RUNTIMES="python=$PYTHON_IMAGE" -e SANDBOXD_WORKSPACE_ROOT= \
     "$SANDBOXD_IMAGE" >/dev/null
-  await "it answers" docker exec "$project-bare" /usr/bin/sandboxctl health >/dev/null
+  await "it answers" bare_answers
   same "the archive's 409" 409 "$(docker exec -i -e SANDBOXD_URL="http://$project-bare:8080" "$(container_of app)" \
     /opt/app/bin/python - "$one" "$ada" <<'PYTHON'
 import sys
@@ -343,7 +347,10 @@ conversation_flows workspace
 step "The same flows with the Rust client"
 docker run --rm --network "${project}_backend" -e SANDBOXD_TOKEN -v "$EXAMPLE_PROGRAM:/application:ro" \
   "$PYTHON_IMAGE" /application http://sandboxd:8080 || wrong "the example of the Rust client"
+pass "the example of the Rust client ran through"
 
 step "Nothing is left"
-same "no sandbox is left" "" "$(service ls -o json | field '"".join(s["session_id"] for s in it)' 2>/dev/null || service ls -o json)"
+same "no session is open" 0 "$(service health -o json | field 'it["open_sessions"]')"
+same "no workspace is left" "" "$(directories)"
+same "the service finds nothing wrong" "" "$(service doctor | grep '^fail' || true)"
 printf '\nAll of it held, in %s s.\n' "$((SECONDS - began))"
