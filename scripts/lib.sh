@@ -199,6 +199,16 @@ need_python_image() {
   rm -rf "$tree" "$log"
 }
 
+# What the application of the example is brought up and checked with.
+need_application_tools() {
+  need_command curl curl
+  need_command docker-compose docker-compose
+  python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+  need_engine
+  need_test_image
+  need_python_image
+}
+
 # All that building and running against a real engine takes.
 prepare() {
   need_rust

@@ -119,12 +119,7 @@ take_down() {
 }
 
 prepare_images() {
-  need_command curl curl
-  need_command docker-compose docker-compose
-  python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
-  need_engine
-  need_test_image
-  need_python_image
+  need_application_tools
   "$ROOT/scripts/image.sh" "$SANDBOXD_IMAGE" >/dev/null
   "$here/wheels.sh" "$PYTHON_IMAGE"
   for client in remote workspace; do

@@ -8,11 +8,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../../scripts/lib.sh"
 
-need_command curl curl
-need_command docker-compose docker-compose
-python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
-need_engine
-need_python_image
+need_application_tools
 
 export COMPOSE_PROJECT_NAME=sandboxd-guide-$$ SANDBOX_IMAGE=$PYTHON_IMAGE APP_PORT
 APP_PORT=$(free_port)

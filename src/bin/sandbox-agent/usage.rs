@@ -102,6 +102,10 @@ mod tests {
     }
 
     impl Drop for Tree {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a few small directories of a test's own"
+        )]
         fn drop(&mut self) {
             std::fs::remove_dir_all(&self.0).expect("remove the directory");
         }
@@ -123,7 +127,10 @@ mod tests {
                 &[
                     ("memory/memory.usage_in_bytes", "1000\n"),
                     ("memory/memory.limit_in_bytes", "4096\n"),
-                    ("memory/memory.stat", "inactive_file 1\ntotal_inactive_file 400\n"),
+                    (
+                        "memory/memory.stat",
+                        "inactive_file 1\ntotal_inactive_file 400\n",
+                    ),
                     (&cpu, "7000000\n"),
                     ("pids/pids.current", "3\n"),
                 ],
