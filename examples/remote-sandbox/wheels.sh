@@ -11,6 +11,11 @@ base=${1:?usage: wheels.sh BASE [remote|workspace]...}
 shift
 [ $# -gt 0 ] || set -- remote workspace
 
+mkdir -p "$here/app/wheels"
+# Two that fetch at once would take away what the other builds with.
+exec 9>"$here/app/wheels/lock"
+flock 9
+
 python=$(docker run --rm "$base" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 machine=$(uname -m)
 for client in "$@"; do
