@@ -41,7 +41,8 @@ for program in sandboxd sandboxctl; do
     cp "$programs/$program" "$into"
   fi
   chmod 755 "$into"
-  is_static "$into" || ldd "$into" | grep -o '/[^ ]*' | while read -r library; do
+  # Nothing, where it is linked statically.
+  { ldd "$into" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } | while read -r library; do
     mkdir -p "$context/root$(dirname "$library")"
     cp -L "$library" "$context/root$library"
   done

@@ -100,9 +100,15 @@ pub(super) async fn find(config: &Config, engine: &Engine) -> Result<Outside, No
     let api = asked(&container.id, async || engine.version().await)
         .await?
         .api;
+    // The kernel tells a mount by the path that the links lead to, and the engine by the one
+    // that was asked for.
+    let mut named = container.mounts;
+    for mount in &mut named {
+        mount.destination = real(Path::new(&mount.destination)).display().to_string();
+    }
     let mounts = Mounts {
         points: &traces.mount_points,
-        named: &container.mounts,
+        named: &named,
         api,
     };
     let mut outside = Outside::default();

@@ -256,6 +256,8 @@ fn join(path: &Path, rest: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::docker::inspect::Inspect;
+    use crate::docker::own::{Traces, is_ours};
 
     const OLD: ApiVersion = ApiVersion::new(1, 41);
 
@@ -317,6 +319,45 @@ mod tests {
         let (there, source) = found(&named, PARTS_SINCE, "/workspaces/deep").unwrap();
         // The path stays the same, so that an upgrade of the engine makes nothing drift.
         assert_eq!((there, source), (path, part("ws", "deep/a/workspace")));
+    }
+
+    /// As an engine and a kernel told it of a container with a volume, a directory of the
+    /// host, and two in memory.
+    #[test]
+    fn a_recorded_container_is_recognised_and_its_directories_are_translated() {
+        let inspect = include_bytes!("../../tests/fixtures/docker/inspect-contained-1.41.json");
+        let traces = Traces::read(
+            include_bytes!("../../tests/fixtures/docker/mountinfo-contained.txt"),
+            include_str!("../../tests/fixtures/docker/cgroup-contained.txt"),
+            "b47caf93319e\n",
+        );
+        let container = Inspect::parse(inspect).unwrap();
+        assert_eq!(traces.candidates[0], container.id);
+        assert!(traces.candidates.iter().all(|one| is_ours(one, &container)));
+        let mounts = Mounts {
+            points: &traces.mount_points,
+            named: &container.mounts,
+            api: OLD,
+        };
+        let there = |path: &str| {
+            let path = Path::new(path);
+            let mut outside = Outside::default();
+            outside.add(path, path, mounts)?;
+            Ok(outside.path(path))
+        };
+        let state = "/var/lib/docker/volumes/rec-state/_data/state".into();
+        assert_eq!(there("/var/lib/sandboxd/state"), Ok(state));
+        assert_eq!(there("/workspaces"), Ok("/srv/workspaces".into()));
+        let kind = "tmpfs".to_owned();
+        let at = |path: &str| PathBuf::from(path);
+        let scratch = Hidden::Kind {
+            kind,
+            at: at("/scratch"),
+        };
+        assert_eq!(there("/scratch/run"), Err(scratch));
+        let memory = Hidden::Unnamed { at: at("/memory") };
+        assert_eq!(there("/memory/run"), Err(memory));
+        assert_eq!(there("/run/sandboxd"), Err(Hidden::OwnLayer));
     }
 
     #[test]

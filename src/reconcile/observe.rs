@@ -223,3 +223,32 @@ fn fate(host: &Host, container: Option<&Inspect>) -> Fate {
     };
     if mounted { Fate::Durable } else { Fate::Unique }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_is_told_from_what_an_image_or_the_agent_has_mounted() {
+        let mount = |kind: &str, name: &str, source: &str, destination: &str| MountPoint {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            source: source.to_owned(),
+            destination: destination.to_owned(),
+            ..MountPoint::default()
+        };
+        let data = "/var/lib/docker/volumes/x/_data";
+        let image_s = "5f".repeat(32);
+        for (mount, holds) in [
+            (mount("bind", "", "/w/a/workspace", "/workspace"), true),
+            (mount("volume", "workspaces", data, "/workspace"), true),
+            (mount("volume", &image_s, data, "/workspace"), false),
+            (mount("volume", "state", data, PROGRAM), false),
+            (mount("volume", "state", data, HOST_DIR), false),
+            (mount("bind", "", "/run/sandboxd/1/2", HOST_DIR), false),
+            (mount("tmpfs", "", "", "/workspace"), false),
+        ] {
+            assert_eq!(holds_workspace(&mount), holds, "{mount:?}");
+        }
+    }
+}
