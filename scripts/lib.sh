@@ -5,6 +5,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TEST_IMAGE=sandboxd-test/busybox:latest
 DEBIAN_IMAGE=sandboxd-test/debian:latest
 SCRATCH_IMAGE=sandboxd-test/scratch:latest
+PYTHON_IMAGE=sandboxd-test/python:latest
 ENGINE_START_SECS_MAX=60
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -181,6 +182,33 @@ need_further_images() {
   rm -rf "$alone"
 }
 
+# A Debian with Python, for sandboxes and for the application of the example.
+need_python_image() {
+  docker image inspect "$PYTHON_IMAGE" >/dev/null 2>&1 && return 0
+  need_command debootstrap debootstrap
+  say "making the image $PYTHON_IMAGE"
+  local tree log
+  tree=$(mktemp -d)
+  log=$(mktemp)
+  debootstrap --variant=minbase --include=python3,python3-venv stable "$tree" >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    fail "make a Debian with debootstrap" "the last lines of debootstrap are above"
+  }
+  rm -f "$tree"/var/cache/apt/archives/*.deb
+  tar -C "$tree" -c . | docker import - "$PYTHON_IMAGE" >/dev/null
+  rm -rf "$tree" "$log"
+}
+
+# What the application of the example is brought up and checked with.
+need_application_tools() {
+  need_command curl curl
+  need_command docker-compose docker-compose
+  python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+  need_engine
+  need_test_image
+  need_python_image
+}
+
 # All that building and running against a real engine takes.
 prepare() {
   need_rust
@@ -201,6 +229,7 @@ free_port() {
   fail "find a free port"
 }
 
+uuid() { cat /proc/sys/kernel/random/uuid; }
 random_token() { head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n'; }
 
 # http_status PORT PATH: prints the status of a GET, or 000; needs no HTTP client.

@@ -11,6 +11,7 @@ need_rust_component clippy clippy
 need_command systemd-analyze systemd
 need_fault_tools
 need_further_images
+need_application_tools
 
 AGENT=src/bin/sandbox-agent/Cargo.toml
 log=$(mktemp)

@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::check::{self, Fault};
 use super::connection::Started;
-use super::protocol::message::{Fetch, Reply, Run, Why};
+use super::protocol::message::{Fetch, Reply, Run, Usage, Why};
 use super::protocol::output::Output;
 
 /// Requests that may wait for their answers at once.
@@ -26,6 +26,8 @@ pub(super) enum Wanted {
     },
     /// A list.
     Runs,
+    /// What the sandbox uses.
+    Usage,
     /// That it was done; taken back when nobody waits any more, or not.
     Done(TakenBack),
     /// Output.
@@ -46,6 +48,7 @@ pub(super) enum TakenBack {
 pub(super) enum Answer {
     Started(Started),
     Runs(Vec<Run>),
+    Usage(Usage),
     Done,
     Output(Output),
     Failed(Why, String),
@@ -102,7 +105,9 @@ impl Asks {
         };
         match &pending.wanted {
             // It is done, and its answer comes, whoever waits.
-            Wanted::Started { .. } | Wanted::Runs | Wanted::Done(TakenBack::No) => TakenBack::No,
+            Wanted::Started { .. } | Wanted::Runs | Wanted::Usage | Wanted::Done(TakenBack::No) => {
+                TakenBack::No
+            }
             Wanted::Done(TakenBack::Yes) | Wanted::Output(_) => {
                 self.pending.remove(&ask);
                 if LATE_MAX <= self.late.len() {
@@ -131,17 +136,27 @@ impl Asks {
                     }
                     Ok(Answer::Started(Started { run, fresh }))
                 }
-                Wanted::Runs | Wanted::Done(_) | Wanted::Output(_) => Err(Fault::Kind(ask)),
+                Wanted::Runs | Wanted::Usage | Wanted::Done(_) | Wanted::Output(_) => {
+                    Err(Fault::Kind(ask))
+                }
             }),
             Reply::Runs { ask, runs } => self.settle(ask, |wanted| match wanted {
                 Wanted::Runs => check::runs(&runs).map(|()| Answer::Runs(runs)),
-                Wanted::Started { .. } | Wanted::Done(_) | Wanted::Output(_) => {
+                Wanted::Started { .. } | Wanted::Usage | Wanted::Done(_) | Wanted::Output(_) => {
+                    Err(Fault::Kind(ask))
+                }
+            }),
+            Reply::Usage { ask, usage } => self.settle(ask, |wanted| match wanted {
+                Wanted::Usage => Ok(Answer::Usage(usage)),
+                Wanted::Started { .. } | Wanted::Runs | Wanted::Done(_) | Wanted::Output(_) => {
                     Err(Fault::Kind(ask))
                 }
             }),
             Reply::Done { ask } => self.settle(ask, |wanted| match wanted {
                 Wanted::Done(_) => Ok(Answer::Done),
-                Wanted::Started { .. } | Wanted::Runs | Wanted::Output(_) => Err(Fault::Kind(ask)),
+                Wanted::Started { .. } | Wanted::Runs | Wanted::Usage | Wanted::Output(_) => {
+                    Err(Fault::Kind(ask))
+                }
             }),
             Reply::Failed { ask, why, text } => {
                 self.settle(ask, |_| Ok(Answer::Failed(why, check::words(&text))))
@@ -154,7 +169,9 @@ impl Asks {
         let ask = output.ask;
         self.settle(ask, |wanted| match wanted {
             Wanted::Output(fetch) => check::output(fetch, &output).map(|()| Answer::Output(output)),
-            Wanted::Started { .. } | Wanted::Runs | Wanted::Done(_) => Err(Fault::Kind(ask)),
+            Wanted::Started { .. } | Wanted::Runs | Wanted::Usage | Wanted::Done(_) => {
+                Err(Fault::Kind(ask))
+            }
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
@@ -46,6 +46,7 @@ pub(super) struct Berth {
     pub(super) moored: watch::Sender<Option<Moored>>,
     pub(super) arrivals: Arrivals,
     pub(super) refused: Arc<AtomicU64>,
+    pub(super) apart: Arc<AtomicBool>,
 }
 
 /// Somebody who dialed before it was said who may.
@@ -96,8 +97,12 @@ impl Berth {
     async fn judge(&self, stream: UnixStream, opening: &mut Option<Opening>) -> Option<Early> {
         let pid = stream.peer_cred().ok().and_then(|who| who.pid());
         let pid = pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        if pid == 0 {
+            self.apart.store(true, Ordering::Relaxed);
+        }
         let is_early = self.expected.borrow().is_none();
-        if is_early {
+        // One of another namespace is left without an answer: it would dial again at once.
+        if is_early || pid == 0 {
             return Some(Early { stream, pid });
         }
         match self.admit(stream, pid) {

@@ -12,7 +12,7 @@ use super::check::{self, Fault};
 use super::protocol::VERSION;
 use super::protocol::frame::{BadFrame, Decoder, Frame, INPUT_BYTES_MAX, Input};
 use super::protocol::message::{
-    AgentHello, Bounds, DaemonHello, Fetch, Reply, Request, Run, Size, Start, Why,
+    AgentHello, Bounds, DaemonHello, Fetch, Reply, Request, Run, Size, Start, Usage, Why,
 };
 use super::protocol::output::Output;
 use super::stream::{self, Shared};
@@ -191,6 +191,19 @@ impl Connection {
         }
     }
 
+    /// Asks what the sandbox uses, in its agent's words.
+    ///
+    /// An agent of an earlier version refuses.
+    pub async fn usage(&self) -> Result<Usage, Error> {
+        match self
+            .ask(Wanted::Usage, |ask| Request::Usage { ask })
+            .await?
+        {
+            Answer::Usage(usage) => Ok(usage),
+            other => Err(refused(other)),
+        }
+    }
+
     /// Has an ended run forgotten.
     pub async fn forget(&self, run: &RunId) -> Result<(), Error> {
         self.done(|ask| Request::Forget {
@@ -304,9 +317,11 @@ async fn introduce(
             check::hello(&hello).map_err(NoAgent::Fault)?;
             Ok((hello, decoder))
         }
-        Reply::Started { .. } | Reply::Runs { .. } | Reply::Done { .. } | Reply::Failed { .. } => {
-            Err(NoAgent::Fault(Fault::Hello))
-        }
+        Reply::Started { .. }
+        | Reply::Runs { .. }
+        | Reply::Usage { .. }
+        | Reply::Done { .. }
+        | Reply::Failed { .. } => Err(NoAgent::Fault(Fault::Hello)),
     }
 }
 
@@ -323,6 +338,10 @@ fn unsendable(why: BadFrame) -> Error {
 fn refused(answer: Answer) -> Error {
     match answer {
         Answer::Failed(why, words) => Error::Refused(why, words),
-        Answer::Started(_) | Answer::Runs(_) | Answer::Done | Answer::Output(_) => Error::Closed,
+        Answer::Started(_)
+        | Answer::Runs(_)
+        | Answer::Usage(_)
+        | Answer::Done
+        | Answer::Output(_) => Error::Closed,
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Mode, OFlags, chmodat, fstat, openat, renameat, statat, unlinkat};
@@ -42,6 +42,7 @@ struct Shared {
     bounds: Bounds,
     arrivals: Arrivals,
     refused: Arc<AtomicU64>,
+    apart: Arc<AtomicBool>,
     /// A std mutex: it guards a map, and no await.
     places: Mutex<BTreeMap<SessionId, Place>>,
 }
@@ -68,6 +69,7 @@ impl Dock {
             bounds,
             arrivals,
             refused: Arc::default(),
+            apart: Arc::default(),
             places: Mutex::default(),
         })))
     }
@@ -110,6 +112,7 @@ impl Dock {
             moored: moor,
             arrivals: self.0.arrivals.clone(),
             refused: Arc::clone(&self.0.refused),
+            apart: Arc::clone(&self.0.apart),
         };
         let mut listening = JoinSet::new();
         listening.spawn(berth.listen(listener));
@@ -208,6 +211,12 @@ impl Dock {
     /// Counts the dialers that were refused.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether somebody dialed whose process has no number here: the daemon is in a
+    /// process namespace of its own, and can tell no agent from a stranger.
+    pub fn is_apart(&self) -> bool {
+        self.0.apart.load(Ordering::Relaxed)
     }
 
     fn places(&self) -> MutexGuard<'_, BTreeMap<SessionId, Place>> {

@@ -7,7 +7,7 @@ use super::reader::{ConfigFile, Layers, Reader, setting};
 use super::settings::PREFIX;
 use super::{
     Args, Config, Exec, Listen, Loaded, Log, LogFormat, OnCorruptStore, Operation, Origin, Problem,
-    Problems, Surroundings, file, runtimes, syntax, warnings,
+    Problems, Surroundings, Within, file, runtimes, syntax, warnings,
 };
 use crate::id::Alias;
 use crate::policy::{
@@ -51,6 +51,7 @@ pub(super) fn load(args: &Args, around: &Surroundings<'_>) -> Result<Loaded, Pro
         runtime_dir: places.runtime_dir,
         workspace_root: places.workspace_root,
         docker: places.docker,
+        within: places.within,
         exec,
         prewarm,
         ui_enabled,
@@ -196,6 +197,7 @@ struct Places {
     token_key_file: Option<PathBuf>,
     policy_overrides: Option<PathBuf>,
     docker: String,
+    within: Within,
 }
 
 impl Places {
@@ -215,6 +217,7 @@ fn places(reader: &mut Reader<'_>) -> Places {
         token_key_file: token_key_file(reader),
         policy_overrides: reader.maybe_path("SANDBOXD_POLICY_OVERRIDES"),
         docker: reader.checked("SANDBOXD_DOCKER_HOST", syntax::socket),
+        within: within(reader),
     };
     if let Some(root) = &places.workspace_root {
         for (name, dir) in [
@@ -232,6 +235,17 @@ fn places(reader: &mut Reader<'_>) -> Places {
         }
     }
     places
+}
+
+fn within(reader: &mut Reader<'_>) -> Within {
+    match reader
+        .checked("SANDBOXD_CONTAINER", syntax::container)
+        .as_str()
+    {
+        "auto" => Within::Unknown,
+        "none" => Within::No,
+        name => Within::Container(name.to_owned()),
+    }
 }
 
 fn token_key_file(reader: &mut Reader<'_>) -> Option<PathBuf> {

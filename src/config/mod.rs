@@ -47,6 +47,8 @@ pub struct Config {
     pub workspace_root: Option<PathBuf>,
     /// The engine's socket: `unix://` and an absolute path.
     pub docker: String,
+    /// Whether the daemon itself runs in a container.
+    pub within: Within,
     /// How commands reach sandboxes.
     pub exec: Exec,
     /// Whether images are made ready at start.
@@ -70,6 +72,17 @@ pub struct Listen {
     pub host: String,
     /// The port; 0 lets the system choose.
     pub port: u16,
+}
+
+/// Whether the daemon runs in a container of the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// That is found out.
+    Unknown,
+    /// It does not, or the engine sees the same paths all the same.
+    No,
+    /// It does, in the one of this id or name.
+    Container(String),
 }
 
 /// How commands reach sandboxes.

@@ -88,6 +88,17 @@ pub fn socket(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads what the engine takes for the id or the name of a container.
+pub fn container(text: &str) -> Result<String, String> {
+    let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if begins && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("it is neither auto nor none, and no id or name of a container".to_owned())
+    }
+}
+
 /// Says whether a text is digits with single underscores between them.
 fn is_digits(text: &str) -> bool {
     text.split('_')

@@ -89,7 +89,7 @@ impl Control {
         let status = self.status(id);
         let now = self.0.books.clock.now();
         let mut info = self.info(&record, &status, (viewer, now));
-        self.sample_into(&mut info, &status, usage).await;
+        self.sample_into(&mut info, (id, &status), usage).await;
         Ok(info)
     }
 
@@ -141,8 +141,9 @@ impl Control {
         found: Vec<(Arc<Record>, Arc<Status>)>,
     ) -> Vec<SessionInfo> {
         stream::iter(sessions.into_iter().zip(found))
-            .map(|(mut info, (_, status))| async move {
-                self.sample_into(&mut info, &status, Sampling::On).await;
+            .map(|(mut info, (record, status))| async move {
+                let of = (&record.spec.id, &*status);
+                self.sample_into(&mut info, of, Sampling::On).await;
                 info
             })
             .buffered(SAMPLES_MAX)
@@ -231,17 +232,21 @@ impl Control {
         };
         let policy = self.0.policy.get();
         self.0.drift.has_drifted(made, &record.spec, &policy, || {
-            let workspaces = self.0.host.workspaces.as_ref();
-            let workspace = workspaces.map(|workspaces| workspaces.mounted(&record.spec.id));
+            let workspace = self.0.host.mounted(&record.spec.id);
             let today = blueprint(&record.spec, &policy, workspace.as_deref());
             today.ok().map(|today| today.hash())
         })
     }
 
-    async fn sample_into(&self, info: &mut SessionInfo, status: &Status, usage: Sampling) {
+    async fn sample_into(
+        &self,
+        info: &mut SessionInfo,
+        (id, status): (&SessionId, &Status),
+        usage: Sampling,
+    ) {
         match (usage, info.alive, &status.container) {
             (Sampling::On, true, Some(container)) => {
-                info.usage = self.0.sampler.sample(container).await;
+                info.usage = self.0.sampler.sample(id, container).await;
             }
             (Sampling::On | Sampling::Off, _, _) => {}
         }

@@ -33,6 +33,7 @@ pub(crate) fn without_engine(service: Secret) -> Control {
         cgroups: Cgroups::default(),
         instance: store.instance().clone(),
         agents: None,
+        outside: crate::docker::outside::Outside::default(),
     };
     let books = Books {
         store: store.clone(),
@@ -73,7 +74,12 @@ pub(crate) fn without_engine(service: Secret) -> Control {
         Place {
             host,
             reacher: crate::sandbox::reach::Reacher::default(),
-            sampler: Sampler::new(Cgroups::default(), engine, clock.clone()),
+            sampler: Sampler::new(
+                Cgroups::default(),
+                engine,
+                crate::sandbox::reach::Reacher::default(),
+                clock.clone(),
+            ),
             prewarm: Prewarm::No,
             disk: crate::verify::Place {
                 state_dir: dir.path().to_owned(),

@@ -8,6 +8,7 @@ mod descriptors;
 mod draft;
 mod key;
 mod notify;
+mod outside;
 mod rebuild;
 mod tasks;
 mod verify;
@@ -28,12 +29,14 @@ use crate::cgroup::Cgroups;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::{Control, Keys, Loop, Place};
+use crate::docker::outside::Outside;
 use crate::docker::{self, Endpoint, Engine};
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
-    Books, Controller, EngineHealth, Epoch, Executor, Host, Images, Key, Passes, RebuildError,
-    Residents, Resync, Tickets, Work,
+    Books, Controller, Disks, EngineHealth, Epoch, Executor, Host, Images, Key, Passes,
+    RebuildError, Residents, Resync, Tickets, Work,
 };
+use crate::sandbox::reach::Reacher;
 use crate::sandbox::usage::Sampler;
 use crate::session::Hold;
 use crate::store::{OpenError, Store};
@@ -43,6 +46,7 @@ use crate::workspace::Workspaces;
 use tasks::{Ended, Tasks};
 
 pub use backup::{BackupFailure, Restored, Tokens, backup, restore};
+pub use outside::NotTranslated;
 pub use verify::{Verdict, verify};
 
 /// How long commands under way have to be ended after the last connection.
@@ -73,6 +77,9 @@ pub enum Fatal {
         /// What is wrong with it.
         source: docker::endpoint::InvalidEndpoint,
     },
+    /// It is not known where the daemon's directories are for the engine.
+    #[error(transparent)]
+    NotTranslated(#[from] NotTranslated),
     /// A directory or the port cannot be used.
     #[error("{what}")]
     Io {
@@ -102,6 +109,7 @@ impl Fatal {
             Self::Store { source, .. } => code_of(source),
             Self::Backup(error) => error.exit_code(),
             Self::Key(error) => error.exit_code(),
+            Self::NotTranslated(error) => error.exit_code(),
             Self::Endpoint { .. } => 78,
             Self::Rebuild(_) | Self::Io { .. } => 74,
             Self::NotBorrowed(NotBorrowed::Busy { .. }) => 69,
@@ -127,9 +135,11 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
     say_what_is_missing(&config);
     let clock = Clock::host();
     let cancel = CancellationToken::new();
+    let engine = engine(&config)?;
+    let outside = outside::find(&config, &engine).await?;
     let store = rebuild::open_store(&config, &clock).await?;
     let tokens = key::load(&config, &store).await?;
-    let mut host = host(&config, &store)?;
+    let mut host = host(&config, &store, engine, outside)?;
     let reacher = agents::board(&config, &mut host)?;
     if let Some(workspaces) = &host.workspaces {
         look_at_root(&config, workspaces, &clock)?;
@@ -166,15 +176,7 @@ pub async fn run(config: Config) -> Result<(), Fatal> {
             epoch: passes.epoch.clone(),
             survey,
         },
-        Place {
-            reacher,
-            sampler: Sampler::new(host.cgroups.clone(), host.engine.clone(), clock.clone()),
-            host,
-            prewarm: config.prewarm,
-            disk: verify::place(&config),
-            disks,
-            archive_bytes_max: config.operation.max_archive_bytes,
-        },
+        place(&config, host, reacher, disks, &clock),
     );
     tasks.start_controller(controller);
     tasks.follow_engine(&passes, resync, &config.operation);
@@ -206,6 +208,19 @@ async fn wind_down(control: &Control, cancel: &CancellationToken, tasks: Tasks) 
     tasks.join().await;
 }
 
+fn place(config: &Config, host: Host, reacher: Reacher, disks: Disks, clock: &Clock) -> Place {
+    let (cgroups, engine) = (host.cgroups.clone(), host.engine.clone());
+    Place {
+        sampler: Sampler::new(cgroups, engine, reacher.clone(), clock.clone()),
+        reacher,
+        host,
+        prewarm: config.prewarm,
+        disk: verify::place(config),
+        disks,
+        archive_bytes_max: config.operation.max_archive_bytes,
+    }
+}
+
 /// Tells the operator of settings that are understood and have no effect yet.
 fn say_what_is_missing(config: &Config) {
     if config.ui_enabled {
@@ -218,7 +233,7 @@ fn say_what_is_missing(config: &Config) {
     }
 }
 
-fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
+fn engine(config: &Config) -> Result<Engine, Fatal> {
     let endpoint = Endpoint::parse(&config.docker).map_err(|source| Fatal::Endpoint {
         address: config.docker.clone(),
         source,
@@ -227,6 +242,10 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
         inflight_max: config.operation.max_workers,
         ..docker::Settings::default()
     };
+    Ok(Engine::new(endpoint, settings))
+}
+
+fn host(config: &Config, store: &Store, engine: Engine, outside: Outside) -> Result<Host, Fatal> {
     let workspaces = config
         .workspace_root
         .as_deref()
@@ -237,11 +256,12 @@ fn host(config: &Config, store: &Store) -> Result<Host, Fatal> {
             source: Box::new(error),
         })?;
     Ok(Host {
-        engine: Engine::new(endpoint, settings),
+        engine,
         workspaces,
         cgroups: Cgroups::default(),
         instance: store.instance().clone(),
         agents: None,
+        outside,
     })
 }
 

@@ -86,18 +86,30 @@ pub enum State {
 }
 
 /// Something of the host inside a container.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct MountPoint {
     /// Its kind: `bind`, `volume`, `tmpfs`.
     #[serde(default, rename = "Type")]
     pub kind: String,
-    /// The path on the host.
+    /// The name of the volume; empty where it is none.
+    #[serde(default)]
+    pub name: String,
+    /// The path on the host; of a volume that of all of it, whatever part is mounted.
     #[serde(default)]
     pub source: String,
     /// The path in the container.
     #[serde(default)]
     pub destination: String,
+    /// What keeps the volume; empty where it is none.
+    #[serde(default)]
+    pub driver: String,
+    /// Whether the container may write.
+    #[serde(default, rename = "RW")]
+    pub is_writable: bool,
+    /// The part of a volume that is mounted; empty where it is all of it.
+    #[serde(skip)]
+    pub subpath: String,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +129,23 @@ struct InspectBody {
 #[serde(rename_all = "PascalCase")]
 struct HostConfigBody {
     runtime: Option<String>,
+    mounts: Option<Vec<MountBody>>,
+}
+
+/// A mount as it was asked for, which alone tells the part of a volume.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct MountBody {
+    #[serde(default)]
+    target: String,
+    volume_options: Option<VolumeOptionsBody>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct VolumeOptionsBody {
+    #[serde(default)]
+    subpath: String,
 }
 
 #[derive(Deserialize)]
@@ -163,6 +192,14 @@ impl Inspect {
     pub(super) fn parse(body: &[u8]) -> Result<Self, Kind> {
         let body: InspectBody = parse("a container", body)?;
         let created = instant(&body.created)?;
+        let (runtime, asked) = match body.host_config {
+            Some(config) => (config.runtime, config.mounts.unwrap_or_default()),
+            None => (None, Vec::new()),
+        };
+        let mut mounts = body.mounts.unwrap_or_default();
+        for mount in &mut mounts {
+            mount.subpath = subpath(&asked, &mount.destination);
+        }
         Ok(Self {
             id: body.id,
             name: bare(&body.name),
@@ -177,11 +214,8 @@ impl Inspect {
             error: error::message(&body.state.error),
             started_at: instant(&body.state.started_at)?,
             finished_at: instant(&body.state.finished_at)?,
-            mounts: body.mounts.unwrap_or_default(),
-            runtime: body
-                .host_config
-                .and_then(|config| config.runtime)
-                .unwrap_or_default(),
+            mounts,
+            runtime: runtime.unwrap_or_default(),
         })
     }
 
@@ -236,6 +270,16 @@ impl State {
             ))),
         }
     }
+}
+
+/// Returns which part of a volume was asked for at this path of the container.
+fn subpath(asked: &[MountBody], destination: &str) -> String {
+    let path = |text: &str| std::path::PathBuf::from(text);
+    asked
+        .iter()
+        .filter(|mount| path(&mount.target) == path(destination))
+        .find_map(|mount| Some(mount.volume_options.as_ref()?.subpath.clone()))
+        .unwrap_or_default()
 }
 
 fn bare(name: &str) -> String {
@@ -293,8 +337,12 @@ mod tests {
             inspect.mounts,
             [MountPoint {
                 kind: "bind".to_owned(),
+                name: String::new(),
                 source: "/var/lib/sandboxd/w/s1/workspace".to_owned(),
                 destination: "/workspace".to_owned(),
+                driver: String::new(),
+                is_writable: true,
+                subpath: String::new(),
             }]
         );
     }

@@ -21,6 +21,8 @@ pub mod exec;
 pub mod frames;
 pub mod images;
 pub mod inspect;
+pub mod outside;
+pub mod own;
 pub mod spec;
 pub mod stats;
 pub mod version;

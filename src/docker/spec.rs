@@ -9,6 +9,8 @@ use std::fmt;
 use serde::ser::{SerializeSeq as _, Serializer};
 use serde::{Deserialize, Serialize};
 
+use super::outside::Source;
+
 /// Everything about a container that is chosen when it is made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -100,19 +102,31 @@ pub struct HostConfig {
 pub struct Mount {
     #[serde(rename = "Type")]
     kind: MountKind,
-    /// The path on the host.
+    /// The path on the host, or the name of the volume.
     pub source: String,
     /// The path in the container.
     pub target: String,
-    /// Whether the container may write.
+    /// Whether the container may only read.
     pub read_only: bool,
-    bind_options: BindOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bind_options: Option<BindOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume_options: Option<VolumeOptions>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum MountKind {
     Bind,
+    Volume,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct VolumeOptions {
+    /// Nothing of the image is copied into it.
+    no_copy: bool,
+    subpath: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -128,6 +142,36 @@ enum Propagation {
 }
 
 impl Mount {
+    /// Mounts what the container may write to.
+    pub fn of(source: &Source, target: &str) -> Self {
+        match source {
+            Source::Path(path) => Self::writable(&path.to_string_lossy(), target),
+            Source::Elsewhere(path) => Self {
+                bind_options: None,
+                ..Self::writable(&path.to_string_lossy(), target)
+            },
+            Source::Part { volume, subpath } => Self {
+                kind: MountKind::Volume,
+                source: volume.clone(),
+                bind_options: None,
+                volume_options: Some(VolumeOptions {
+                    no_copy: true,
+                    subpath: subpath.to_string_lossy().into_owned(),
+                }),
+                ..Self::writable("", target)
+            },
+        }
+    }
+
+    /// The same, which the container may only read.
+    #[must_use]
+    pub fn only_to_read(self) -> Self {
+        Self {
+            read_only: true,
+            ..self
+        }
+    }
+
     /// Binds a path of the host that the container may write to.
     pub fn writable(source: &str, target: &str) -> Self {
         Self {
@@ -135,18 +179,16 @@ impl Mount {
             source: source.to_owned(),
             target: target.to_owned(),
             read_only: false,
-            bind_options: BindOptions {
+            bind_options: Some(BindOptions {
                 propagation: Propagation::Rprivate,
-            },
+            }),
+            volume_options: None,
         }
     }
 
     /// Binds a path of the host that the container may only read.
     pub fn read_only(source: &str, target: &str) -> Self {
-        Self {
-            read_only: true,
-            ..Self::writable(source, target)
-        }
+        Self::writable(source, target).only_to_read()
     }
 }
 
@@ -346,6 +388,25 @@ mod tests {
               }
             }"#]]
         .assert_eq(&serde_json::to_string_pretty(&full()).unwrap());
+    }
+
+    #[test]
+    fn a_part_of_a_volume_is_written_as_newer_engines_read_it() {
+        let part = Source::Part {
+            volume: "ws".to_owned(),
+            subpath: "a/workspace".into(),
+        };
+        expect![[r#"{"Type":"volume","Source":"ws","Target":"/w","ReadOnly":true,"VolumeOptions":{"NoCopy":true,"Subpath":"a/workspace"}}"#]]
+            .assert_eq(&serde_json::to_string(&Mount::of(&part, "/w").only_to_read()).unwrap());
+        let path = Source::Path("/var/lib/s/workspace".into());
+        assert_eq!(
+            Mount::of(&path, "/w"),
+            Mount::writable("/var/lib/s/workspace", "/w")
+        );
+        // An engine refuses a propagation for what lies in its own directory.
+        let path = Source::Elsewhere("/var/lib/docker/volumes/ws/_data/a".into());
+        expect![[r#"{"Type":"bind","Source":"/var/lib/docker/volumes/ws/_data/a","Target":"/w","ReadOnly":false}"#]]
+            .assert_eq(&serde_json::to_string(&Mount::of(&path, "/w")).unwrap());
     }
 
     #[test]

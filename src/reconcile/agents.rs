@@ -13,6 +13,7 @@ use crate::agent::program::Program;
 use crate::agent::protocol::{HOST_DIR, PROGRAM};
 use crate::docker;
 use crate::docker::inspect::Inspect;
+use crate::docker::outside::Outside;
 use crate::id::SessionId;
 use crate::session::blueprint::{Blueprint, LABEL_EXEC};
 use crate::session::record::Exec;
@@ -43,9 +44,9 @@ pub(super) enum Aboard {
     Copied,
     /// Mounted, with the directory in which it dials.
     Mounted {
-        /// The program on the host.
+        /// The program on the engine's host.
         program: PathBuf,
-        /// The directory on the host.
+        /// The directory on the engine's host.
         directory: PathBuf,
     },
 }
@@ -56,6 +57,17 @@ impl Aboard {
         match self {
             Self::No => Exec::Docker,
             Self::Copied | Self::Mounted { .. } => Exec::Agent,
+        }
+    }
+
+    /// Names what is mounted as the engine sees it.
+    pub(super) fn seen_by(self, outside: &Outside) -> Self {
+        match self {
+            Self::No | Self::Copied => self,
+            Self::Mounted { program, directory } => Self::Mounted {
+                program: outside.path(&program),
+                directory: outside.path(&directory),
+            },
         }
     }
 }

@@ -231,11 +231,7 @@ impl Executor {
     }
 
     pub(super) fn blueprint(&self, spec: &Spec) -> Result<Blueprint, Failure> {
-        let workspace = self
-            .host
-            .workspaces
-            .as_ref()
-            .map(|workspaces| workspaces.mounted(&spec.id));
+        let workspace = self.host.mounted(&spec.id);
         blueprint(spec, &self.policy.get(), workspace.as_deref())
             .map_err(|error| Failure::Refused(error.to_string()))
     }

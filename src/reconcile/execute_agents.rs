@@ -5,7 +5,7 @@ use tracing::warn;
 use super::agents::{Aboard, Agents, exec_of, hides, is_unable, never_began};
 use super::execute::{Case, Executor, container_id, failure, holds_files};
 use super::plan::Container;
-use super::settings::create_body;
+use super::settings::{create_body, mounts};
 use super::ticket::Failure;
 use crate::agent::protocol::PROGRAM;
 use crate::cause::chain;
@@ -37,7 +37,7 @@ impl Executor {
     ) -> Result<Created, docker::Error> {
         let session = &case.record.spec.id;
         let aboard = match &self.host.agents {
-            Some(agents) => agents.aboard(session, print),
+            Some(agents) => agents.aboard(session, print).seen_by(&self.host.outside),
             None => Aboard::No,
         };
         let made = self.make_with(case, print, &aboard).await;
@@ -63,7 +63,8 @@ impl Executor {
             .as_ref()
             .expect("a container is made only under a key on record");
         let instance = &self.host.instance;
-        let body = create_body(print, &record.spec, (instance, key), aboard);
+        let mounts = mounts(print, aboard, &self.host.outside);
+        let body = create_body((print, mounts), &record.spec, (instance, key), aboard);
         let name = container_name(&record.spec.id, key);
         self.host.engine.create(&name, &body).await
     }

@@ -1,9 +1,12 @@
 //! Holds what the controller reaches of the host: the engine and the workspaces.
 
+use std::path::PathBuf;
+
 use super::agents::Agents;
 use super::plan::Rival;
 use crate::cgroup::Cgroups;
 use crate::docker::inspect::State;
+use crate::docker::outside::Outside;
 use crate::docker::{self, Engine};
 use crate::id::{InstanceId, SessionId};
 use crate::session::blueprint::{LABEL_INSTANCE, predecessor_name};
@@ -22,9 +25,18 @@ pub struct Host {
     pub instance: InstanceId,
     /// The agents of sandboxes, where they have any.
     pub agents: Option<Agents>,
+    /// Where our directories are for the engine.
+    pub outside: Outside,
 }
 
 impl Host {
+    /// Returns where the engine has the directory that is mounted into a session's
+    /// container; nothing where files live in the containers.
+    pub fn mounted(&self, id: &SessionId) -> Option<PathBuf> {
+        let workspaces = self.workspaces.as_ref()?;
+        Some(self.outside.path(&workspaces.mounted(id)))
+    }
+
     /// Looks for a running container of the predecessor that works on a session's files.
     pub async fn rival(&self, id: &SessionId) -> Result<Rival, docker::Error> {
         let found = self.engine.inspect(&predecessor_name(id)).await?;

@@ -6,8 +6,9 @@ use super::ghosts::{Haunting, left_of};
 use super::host::Host;
 use super::images::Images;
 use super::plan::{Container, Ending, Fate, Fit, Ghost, Image, Life, Observed, Rival, Workspace};
+use crate::agent::protocol::{HOST_DIR, PROGRAM};
 use crate::docker;
-use crate::docker::inspect::{Inspect, State};
+use crate::docker::inspect::{Inspect, MountPoint, State};
 use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, container_name};
 use crate::session::lifecycle::InUse;
 use crate::session::record::{Purge, Reason, Record, Spec, Status};
@@ -197,15 +198,57 @@ async fn rival(host: &Host, record: &Record, status: &Status) -> Result<Rival, d
     host.rival(&record.spec.id).await
 }
 
+/// Tells whether a mount of a container of ours is its workspace. A volume that an image
+/// declares goes with the container, and has an id for a name.
+fn holds_workspace(mount: &MountPoint) -> bool {
+    let is_agent_s = [PROGRAM, HOST_DIR].contains(&mount.destination.as_str());
+    let is_volume_s = !is_agent_s && !mount.name.is_empty() && !is_anonymous(&mount.name);
+    match mount.kind.as_str() {
+        "bind" => mount.source.ends_with("/workspace"),
+        "volume" => is_volume_s,
+        _ => false,
+    }
+}
+
+fn is_anonymous(volume: &str) -> bool {
+    volume.len() == 64 && volume.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// Tells where the only copy of the files is: a container that was made with a
 /// workspace has them outside, whatever the configuration says today.
 fn fate(host: &Host, container: Option<&Inspect>) -> Fate {
     let mounted = match container {
-        Some(container) => container
-            .mounts
-            .iter()
-            .any(|mount| mount.kind == "bind" && mount.source.ends_with("/workspace")),
+        Some(container) => container.mounts.iter().any(holds_workspace),
         None => host.workspaces.is_some(),
     };
     if mounted { Fate::Durable } else { Fate::Unique }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_is_told_from_what_an_image_or_the_agent_has_mounted() {
+        let mount = |kind: &str, name: &str, source: &str, destination: &str| MountPoint {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            source: source.to_owned(),
+            destination: destination.to_owned(),
+            ..MountPoint::default()
+        };
+        let data = "/var/lib/docker/volumes/x/_data";
+        let image_s = "5f".repeat(32);
+        for (mount, holds) in [
+            (mount("bind", "", "/w/a/workspace", "/workspace"), true),
+            (mount("volume", "workspaces", data, "/workspace"), true),
+            (mount("volume", &image_s, data, "/workspace"), false),
+            (mount("volume", "state", data, PROGRAM), false),
+            (mount("volume", "state", data, HOST_DIR), false),
+            (mount("bind", "", "/run/sandboxd/1/2", HOST_DIR), false),
+            (mount("tmpfs", "", "", "/workspace"), false),
+        ] {
+            assert_eq!(holds_workspace(&mount), holds, "{mount:?}");
+        }
+    }
 }

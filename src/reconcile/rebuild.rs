@@ -352,6 +352,7 @@ mod tests {
     use super::*;
     use crate::cgroup::Cgroups;
     use crate::clock::Clock;
+    use crate::docker::outside::Outside;
     use crate::docker::{Endpoint, Engine, Settings};
     use crate::id::Nonce;
     use crate::session::testing;
@@ -473,6 +474,7 @@ mod tests {
             cgroups: Cgroups::default(),
             instance: books.store.instance().clone(),
             agents: None,
+            outside: Outside::default(),
         };
         rebuild_from_containers(&host, &books, &catalogue)
             .await

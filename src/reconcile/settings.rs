@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::agents::Aboard;
 use crate::agent::protocol::{HOST_DIR, OWN_DIR, PROGRAM};
+use crate::docker::outside::Outside;
 use crate::docker::spec::{CreateBody, Env, HostConfig, LogConfig, Mount, RestartPolicy};
 use crate::id::{ContainerKey, InstanceId};
 use crate::session::blueprint::{Blueprint, LABEL_EXEC};
@@ -23,7 +24,7 @@ const OWN_OPTIONS: &str = "size=64k,nr_inodes=16,mode=1777";
 
 /// Returns the engine's settings for a session's container.
 pub(super) fn create_body(
-    blueprint: &Blueprint,
+    (blueprint, mounts): (&Blueprint, Vec<Mount>),
     spec: &Spec,
     (instance, key): (&InstanceId, &ContainerKey),
     aboard: &Aboard,
@@ -46,7 +47,10 @@ pub(super) fn create_body(
         working_dir: blueprint.work_dir.clone(),
         env: Env::from(blueprint.env.clone()),
         labels,
-        host_config: host_config(blueprint, aboard),
+        host_config: HostConfig {
+            mounts,
+            ..host_config(blueprint, aboard)
+        },
     }
 }
 
@@ -57,7 +61,7 @@ fn host_config(blueprint: &Blueprint, aboard: &Aboard) -> HostConfig {
             Exec::Agent => false,
             Exec::Docker => true,
         }),
-        mounts: mounts(blueprint, aboard),
+        mounts: Vec::new(),
         tmpfs: tmpfs(blueprint, aboard.exec()),
         memory: blueprint.memory,
         memory_swap: blueprint
@@ -83,16 +87,18 @@ fn host_config(blueprint: &Blueprint, aboard: &Aboard) -> HostConfig {
     }
 }
 
-fn mounts(blueprint: &Blueprint, aboard: &Aboard) -> Vec<Mount> {
+/// Returns what of the host a container sees.
+pub(super) fn mounts(blueprint: &Blueprint, aboard: &Aboard, outside: &Outside) -> Vec<Mount> {
+    let mount = |path: &Path, target: &str| Mount::of(&outside.source(path), target);
     let workspace = blueprint
         .workspace
         .iter()
-        .map(|source| Mount::writable(&text(source), &blueprint.work_dir));
+        .map(|path| mount(path, &blueprint.work_dir));
     let agent = match aboard {
         Aboard::No | Aboard::Copied => Vec::new(),
         Aboard::Mounted { program, directory } => vec![
-            Mount::read_only(&text(program), PROGRAM),
-            Mount::read_only(&text(directory), HOST_DIR),
+            mount(program, PROGRAM).only_to_read(),
+            mount(directory, HOST_DIR).only_to_read(),
         ],
     };
     workspace.chain(agent).collect()
@@ -112,11 +118,6 @@ fn tmpfs(blueprint: &Blueprint, exec: Exec) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Workspace paths are made of the operator's root, which was checked to be text.
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -132,7 +133,8 @@ mod tests {
         let spec = testing::record("a").spec;
         let print = blueprint(&spec, &testing::policy(), Some(Path::new("/ws/a"))).unwrap();
         let ids = (&InstanceId::random(), &ContainerKey::random());
-        let body = create_body(&print, &spec, ids, aboard);
+        let mounts = mounts(&print, aboard, &Outside::default());
+        let body = create_body((&print, mounts), &spec, ids, aboard);
         let host = &body.host_config;
         let mounts = host
             .mounts

@@ -263,7 +263,8 @@ impl Inner {
 
     /// Waits for the agent to dial, and joins it when it does not.
     async fn reach(&self, session: &SessionId, container: &Inspect, dials: bool) -> Reached {
-        let patience = if dials && !self.bridged().contains(&container.runtime) {
+        let may_dial = dials && !self.dock.is_apart();
+        let patience = if may_dial && !self.bridged().contains(&container.runtime) {
             DIAL_WAIT
         } else {
             Duration::ZERO

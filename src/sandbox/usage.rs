@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::reach::{Reacher, Way};
+use crate::agent::protocol::message::Usage;
 use crate::cgroup::{CgroupSample, Cgroups, cpu_percent};
 use crate::clock::{Clock, Timestamp};
 use crate::docker::Engine;
 use crate::docker::stats::RawStats;
-use crate::wire::sessions::SessionUsage;
+use crate::id::SessionId;
+use crate::wire::sessions::{SessionUsage, UsageSource};
 
+/// How long the agent of a sandbox may take where the control groups cannot be seen.
+const AGENT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the engine may take where the control groups cannot be seen.
 const ENGINE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long a sample of the engine's is good for: it costs a second or two.
@@ -22,6 +27,7 @@ const ENGINE_SAMPLE_AGE_MAX: Duration = Duration::from_secs(5);
 pub struct Sampler {
     cgroups: Cgroups,
     engine: Engine,
+    reacher: Reacher,
     clock: Clock,
     /// By the engine's id; a `std` mutex, never held across an await.
     seen: Mutex<BTreeMap<String, Seen>>,
@@ -37,21 +43,26 @@ struct Seen {
 
 impl Sampler {
     /// Makes a sampler with nothing remembered.
-    pub fn new(cgroups: Cgroups, engine: Engine, clock: Clock) -> Self {
+    pub fn new(cgroups: Cgroups, engine: Engine, reacher: Reacher, clock: Clock) -> Self {
         Self {
             cgroups,
             engine,
+            reacher,
             clock,
             seen: Mutex::default(),
         }
     }
 
-    /// Samples a running container; `None` where neither files nor engine tell.
+    /// Samples a running container; `None` where neither files, agent nor engine tell.
     ///
-    /// From the control group's files it takes microseconds.
-    pub async fn sample(&self, container: &str) -> Option<SessionUsage> {
-        match self.cgroups.sample(container) {
-            Some(sample) => Some(self.of_cgroup(container, &sample)),
+    /// From the control group's files it takes microseconds, and its agent answers within a
+    /// millisecond or so.
+    pub async fn sample(&self, session: &SessionId, container: &str) -> Option<SessionUsage> {
+        if let Some(sample) = self.cgroups.sample(container) {
+            return Some(self.of_cgroup(container, &sample));
+        }
+        match self.of_agent(session, container).await {
+            Some(usage) => Some(usage),
             None => self.of_engine(container).await,
         }
     }
@@ -68,7 +79,29 @@ impl Sampler {
             memory_limit_bytes: sample.memory_limit_bytes,
             cpu_percent,
             pids: sample.pids,
+            source: Some(UsageSource::Host),
         }
+    }
+
+    /// Asks the agent, which reads the control group of its own container.
+    async fn of_agent(&self, session: &SessionId, container: &str) -> Option<SessionUsage> {
+        let deadline = Instant::now() + AGENT_WAIT_MAX;
+        let Ok(Way::Agent(agent)) = self.reacher.way(session, container, deadline).await else {
+            return None;
+        };
+        let usage: Usage = timeout_at(deadline, agent.usage()).await.ok()?.ok()?;
+        // Not all runtimes mount the group.
+        let memory_bytes = Some(usage.memory_bytes?);
+        let cpu_percent = usage
+            .cpu_ns
+            .and_then(|cpu_ns| self.share(container, cpu_ns, None));
+        Some(SessionUsage {
+            memory_bytes,
+            memory_limit_bytes: usage.memory_limit_bytes,
+            cpu_percent,
+            pids: usage.pids,
+            source: Some(UsageSource::Agent),
+        })
     }
 
     async fn of_engine(&self, container: &str) -> Option<SessionUsage> {
@@ -89,6 +122,7 @@ impl Sampler {
             memory_limit_bytes: stats.memory_limit,
             cpu_percent: None,
             pids: stats.pids,
+            source: Some(UsageSource::Engine),
         };
         usage.cpu_percent = self.share(container, stats.cpu_total_ns, Some(&usage));
         Some(usage)

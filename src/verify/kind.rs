@@ -130,7 +130,7 @@ kinds! {
     /// Processes are left of a container that the engine does not run.
     Ghost: "I4" "ghost" Fail "end the processes that its control group lists in cgroup.procs, and its containerd-shim; restarting the host does both";
     /// The control groups could not be seen.
-    GroupsUnseen: "I4" "groups_unseen" Unknown "run sandboxd on the engine's host, with /sys/fs/cgroup to be read";
+    GroupsUnseen: "I4" "groups_unseen" Unknown "run sandboxd on the engine's host, or in a container mount that host's /sys/fs/cgroup there, to be read";
 
     /// Nothing remains of what was purged.
     NothingRemains: "I5" "nothing_remains" Ok "";
@@ -200,7 +200,7 @@ kinds! {
     /// What sandboxes use is read from the host.
     GroupsSound: "cgroups" "groups_sound" Ok "";
     /// What sandboxes use cannot be read from the host.
-    UsageUnseen: "cgroups" "usage_unseen" Warn "usage is asked of the engine instead, which is slower; run sandboxd on the engine's host, with /sys/fs/cgroup to be read";
+    UsageUnseen: "cgroups" "usage_unseen" Warn "usage is asked of the agent of each sandbox, or else of the engine, which is slower; run sandboxd on the engine's host, or in a container mount that host's /sys/fs/cgroup there, to be read";
 
     /// There is room on the disk.
     SpaceSound: "disk" "space_sound" Ok "";

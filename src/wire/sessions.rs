@@ -33,6 +33,22 @@ pub struct SessionUsage {
     pub cpu_percent: Option<f64>,
     /// Processes and threads.
     pub pids: Option<u64>,
+    /// Who read it; nothing where the service is of a version that does not say.
+    #[serde(default)]
+    pub source: Option<UsageSource>,
+}
+
+/// Who read what a sandbox uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageSource {
+    /// The service, from the control groups of the host.
+    Host,
+    /// The agent in the sandbox, where the host's control groups cannot be seen. It lives
+    /// among the code that runs there, which could have it say what it likes.
+    Agent,
+    /// The engine, which takes a second or two for it.
+    Engine,
 }
 
 /// One session.

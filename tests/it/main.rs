@@ -12,6 +12,7 @@
 mod support;
 
 mod agent;
+mod application;
 mod archives;
 mod artifacts;
 mod backup;
@@ -33,6 +34,7 @@ mod fake_engine_faults;
 mod file_attacks;
 mod host_disasters;
 mod images;
+mod in_container;
 mod inside;
 mod kill_matrix;
 mod kill_steps;

@@ -20,6 +20,9 @@ use crate::support::source::read;
 
 // The examples as users have them; here only their tours are called.
 #[expect(dead_code, unreachable_pub, reason = "it is a program")]
+#[path = "../../examples/application.rs"]
+mod application_example;
+#[expect(dead_code, unreachable_pub, reason = "it is a program")]
 #[path = "../../examples/workspace_archive.rs"]
 mod archive_example;
 #[expect(dead_code, unreachable_pub, reason = "it is a program")]
@@ -67,6 +70,7 @@ fn the_examples_of_the_client_do_what_they_say() {
         client_example::tour(&url, token).await.unwrap();
         sandbox_example::tour(&url, token).await.unwrap();
         archive_example::tour(&url, token).await.unwrap();
+        application_example::tour(&url, token).await.unwrap();
     });
     assert!(labelled(&daemon.label()).is_empty());
 }

@@ -64,6 +64,11 @@ pub enum Request {
         /// The number of the request.
         ask: u64,
     },
+    /// Asks what the sandbox uses; answered by `Usage`. An older agent fails it as `Bad`.
+    Usage {
+        /// The number of the request.
+        ask: u64,
+    },
     /// Forgets an ended run and its output, but not that its id was used; answered by `Done`.
     Forget {
         /// The number of the request.
@@ -274,6 +279,13 @@ pub enum Reply {
         /// The runs.
         runs: Vec<Run>,
     },
+    /// What the sandbox uses.
+    Usage {
+        /// The number of the request.
+        ask: u64,
+        /// As its own control group tells.
+        usage: Usage,
+    },
     /// It was done.
     Done {
         /// The number of the request.
@@ -288,6 +300,23 @@ pub enum Reply {
         /// In words; at most 1 KiB.
         text: String,
     },
+}
+
+/// What a sandbox uses at one moment; what its control group does not tell is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Memory in use in bytes, without the inactive file cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The ceiling of its memory in bytes, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<u64>,
+    /// Processor time so far, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns: Option<u64>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u64>,
 }
 
 /// How the agent introduces itself.

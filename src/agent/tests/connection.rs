@@ -2,7 +2,7 @@
 
 use crate::agent::connection::{Connection, Error, NoAgent};
 use crate::agent::protocol::frame::{FRAME_BYTES_MAX, INPUT_BYTES_MAX};
-use crate::agent::protocol::message::{Reply, Request, Why};
+use crate::agent::protocol::message::{Reply, Request, Usage, Why};
 use crate::agent::protocol::output::Output;
 use crate::agent::testing::{
     Heard, RUN, bounds, exited, fetch, hello, joined, opened_with, record, replied, run, session,
@@ -60,6 +60,36 @@ async fn each_answer_reaches_whoever_asked_in_whatever_order_they_come() {
     assert!(started.unwrap().fresh);
     assert_eq!(fetched.unwrap().records, [record(0, 0, b"hi")]);
     assert_eq!(listed.unwrap(), [run(RUN, None)]);
+    assert!(!connection.is_closed());
+}
+
+#[tokio::test]
+async fn what_a_sandbox_uses_is_asked_and_an_older_agent_refuses() {
+    let (connection, mut agent) = joined("a").await;
+    let told = Usage {
+        memory_bytes: Some(1000),
+        cpu_ns: Some(7),
+        ..Usage::default()
+    };
+    let (used, ()) = tokio::join!(connection.usage(), async {
+        let Heard::Request(Request::Usage { ask }) = agent.hear().await else {
+            panic!("it asks what the sandbox uses")
+        };
+        agent.reply(&Reply::Usage { ask, usage: told }).await;
+    });
+    assert_eq!(used.unwrap(), told);
+    let (refused, ()) = tokio::join!(connection.usage(), async {
+        let Heard::Request(Request::Usage { ask }) = agent.hear().await else {
+            panic!("it asks what the sandbox uses")
+        };
+        let failed = Reply::Failed {
+            ask,
+            why: Why::Bad,
+            text: "the request is not understood".to_owned(),
+        };
+        agent.reply(&failed).await;
+    });
+    assert!(matches!(refused, Err(Error::Refused(Why::Bad, _))));
     assert!(!connection.is_closed());
 }
 

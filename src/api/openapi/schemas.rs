@@ -193,6 +193,7 @@ const SCHEMAS: &[Schema] = &[
             ("memory_limit_bytes", Of::Maybe(&Of::Integer)),
             ("cpu_percent", Of::Maybe(&Of::Number)),
             ("pids", Of::Maybe(&Of::Integer)),
+            ("source", Of::Maybe(&Of::Text)),
         ],
         &[],
     ),

@@ -1,5 +1,7 @@
 //! Does what a daemon asks for.
 
+use std::path::Path;
+
 use rustix::process::Signal;
 use serde::Deserialize;
 
@@ -96,6 +98,10 @@ impl Agent {
             Request::List { ask } => {
                 let runs = self.runs.iter().map(|(_, run)| run.describe(now)).collect();
                 self.reply(link, &Reply::Runs { ask, runs });
+            }
+            Request::Usage { ask } => {
+                let usage = crate::usage::read(Path::new(crate::usage::ROOT));
+                self.reply(link, &Reply::Usage { ask, usage });
             }
             Request::Forget { ask, run } => {
                 let done = self.forget(&run, now);

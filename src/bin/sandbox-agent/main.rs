@@ -40,6 +40,7 @@ mod streams;
 mod system;
 mod tape;
 mod text;
+mod usage;
 mod user;
 
 const USAGE: &str = "usage: sandbox-agent serve [--dial SOCKET] [--listen SOCKET]

@@ -177,6 +177,21 @@ pub(super) const ROWS: &[Setting] = &[
         shown_by: "engine_faults::an_engine_whose_socket_is_gone_is_known_survived_and_over",
     },
     Setting {
+        name: "SANDBOXD_CONTAINER",
+        default: Is("auto"),
+        group: Places,
+        doc: "The container that the daemon itself runs in: `auto`, `none`, or an id or name.",
+        nuance: "`auto` finds out, from what the kernel says of the process and the engine of \
+            its containers. In a container the state, the runtime and the workspace directory \
+            have to lie in volumes or directories of the host, which the daemon then names to \
+            the engine by their paths there; one that does not keeps it from starting. `none` \
+            is for a container that sees the same paths as the engine. A name is for one \
+            that `auto` does not recognise.",
+        example: "sandboxd",
+        shown_by: "in_container::a_container_that_the_operator_names_is_found_or_is_an_error",
+        ..BASE
+    },
+    Setting {
         name: "SANDBOXD_POLICY_OVERRIDES",
         kind: MaybePath,
         default: Nothing("the policy is that of these settings"),

@@ -48,6 +48,7 @@ fn line(container: &str, digit: char, state: State) -> Summary {
             kind: "bind".to_owned(),
             source: "/w/workspace".to_owned(),
             destination: "/workspace".to_owned(),
+            ..MountPoint::default()
         }],
     }
 }

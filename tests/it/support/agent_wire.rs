@@ -233,6 +233,7 @@ impl Caller {
                         Reply::Hello(_) => panic!("greeted twice"),
                         Reply::Started { ask, .. }
                         | Reply::Runs { ask, .. }
+                        | Reply::Usage { ask, .. }
                         | Reply::Done { ask }
                         | Reply::Failed { ask, .. } => *ask,
                     };

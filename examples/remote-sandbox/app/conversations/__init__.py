@@ -1,0 +1,1 @@
+"""An application whose agent works in a sandbox for each conversation."""
