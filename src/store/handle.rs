@@ -25,6 +25,7 @@ use super::open::{self, OpenOptions, Opened};
 use super::runs::{self, StoredRun};
 use crate::clock::Timestamp;
 use crate::id::{InstanceId, RunId, SessionId};
+use crate::news::{Listener, News};
 use crate::session::record::{Event, Record, Status};
 
 /// The store of one state directory; clones share it.
@@ -66,14 +67,38 @@ pub(super) struct Shared {
     pub(super) health: RwLock<Health>,
     pub(super) retention: Retention,
     /// Counts changes of the mirror since the store was opened.
-    pub(super) revision: watch::Sender<u64>,
+    pub(super) revision: News,
 }
 
 impl Shared {
     /// Takes over what has been committed, for readers to see.
     pub(super) fn absorb(&self, changes: Changes) {
         write(&self.mirror).absorb(changes);
-        self.revision.send_modify(|revision| *revision += 1);
+        self.revision.tell();
+    }
+}
+
+/// The way to the committer.
+enum Queue {
+    /// To its thread.
+    Thread(Sender<Request>),
+    /// To a task of a test's runtime.
+    #[cfg(test)]
+    Task(tokio::sync::mpsc::UnboundedSender<Request>),
+}
+
+impl Queue {
+    fn send(&self, request: Request) -> Result<(), CommitError> {
+        let is_sent = match self {
+            Self::Thread(queue) => queue.send(request).is_ok(),
+            #[cfg(test)]
+            Self::Task(queue) => queue.send(request).is_ok(),
+        };
+        if is_sent {
+            Ok(())
+        } else {
+            Err(CommitError::Closed)
+        }
     }
 }
 
@@ -82,7 +107,7 @@ struct Handle {
     shared: Arc<Shared>,
     places: Arc<Semaphore>,
     /// `None` only while the handle is dropped.
-    queue: Option<Sender<Request>>,
+    queue: Option<Queue>,
     committer: Mutex<Option<JoinHandle<()>>>,
     /// Closed when the committer ends.
     ended: watch::Receiver<()>,
@@ -115,7 +140,7 @@ impl Store {
                 session: options.events_per_session_max,
                 service: options.service_events_max,
             },
-            revision: watch::Sender::new(0),
+            revision: News::default(),
         });
         let (queue, requests) = channel();
         let committer = Committer {
@@ -134,13 +159,35 @@ impl Store {
         Ok(Self(Arc::new(Handle {
             shared,
             places: Arc::new(Semaphore::new(COMMIT_QUEUE_MAX)),
-            queue: Some(queue),
+            queue: Some(Queue::Thread(queue)),
             committer: Mutex::new(Some(committer)),
             ended,
             last_order,
             instance,
             set_aside,
         })))
+    }
+
+    /// Makes a store whose batches are committed by a task of a test.
+    #[cfg(test)]
+    pub(super) fn over(
+        shared: Arc<Shared>,
+        queue: tokio::sync::mpsc::UnboundedSender<Request>,
+        ended: watch::Receiver<()>,
+    ) -> Self {
+        let mirror = read(&shared.mirror);
+        let (order, instance) = (mirror.order(), mirror.meta.instance.clone());
+        drop(mirror);
+        Self(Arc::new(Handle {
+            shared,
+            places: Arc::new(Semaphore::new(COMMIT_QUEUE_MAX)),
+            queue: Some(Queue::Task(queue)),
+            committer: Mutex::new(None),
+            ended,
+            last_order: AtomicU64::new(order),
+            instance,
+            set_aside: None,
+        }))
     }
 
     /// Commits a batch and waits until it is as durable as its kind promises.
@@ -287,12 +334,12 @@ impl Store {
 
     /// Returns a number that changes with every change of a record or a status.
     pub fn revision(&self) -> u64 {
-        *self.0.shared.revision.borrow()
+        self.0.shared.revision.changes()
     }
 
     /// Tells of each change of that number from now on.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.0.shared.revision.subscribe()
+    pub fn changes(&self) -> Listener {
+        self.0.shared.revision.listen()
     }
 
     /// Returns the next place in the order of opening; never the same twice, also
@@ -484,7 +531,7 @@ impl Store {
 
     fn send(&self, request: Request) -> Result<(), CommitError> {
         let queue = self.0.queue.as_ref().ok_or(CommitError::Closed)?;
-        queue.send(request).map_err(|_| CommitError::Closed)
+        queue.send(request)
     }
 }
 

@@ -42,6 +42,8 @@ mod marker;
 mod watermark;
 
 #[cfg(test)]
+pub(crate) mod recording;
+#[cfg(test)]
 mod tests;
 
 pub use batch::{BATCH_OPS_MAX, Batch, Committed, Expect};
