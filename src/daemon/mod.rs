@@ -6,6 +6,8 @@ mod descriptors;
 mod key;
 mod notify;
 mod rebuild;
+#[cfg(test)]
+mod simulation;
 mod tasks;
 mod verify;
 
