@@ -75,8 +75,17 @@ impl fmt::Display for Timestamp {
 
 #[derive(Debug)]
 enum Source {
-    Host { wall: Timestamp, boot: Duration },
+    Host {
+        wall: Timestamp,
+        boot: Duration,
+    },
     Manual(AtomicU64),
+    #[cfg(test)]
+    Paused {
+        wall: Timestamp,
+        began: tokio::time::Instant,
+        ahead: AtomicU64,
+    },
 }
 
 /// Tells the time; cheap to clone.
@@ -104,18 +113,39 @@ impl Clock {
         Self(Arc::new(Source::Manual(AtomicU64::new(now.0))))
     }
 
+    /// Makes a clock that shows this time and follows the runtime's, which a test has
+    /// paused; [`Clock::advance`] moves it ahead of that, as a host that slept is.
+    #[cfg(test)]
+    pub(crate) fn paused(wall: Timestamp) -> Self {
+        Self(Arc::new(Source::Paused {
+            wall,
+            began: tokio::time::Instant::now(),
+            ahead: AtomicU64::new(0),
+        }))
+    }
+
     /// Returns the present instant.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
             Source::Host { wall, boot } => wall.plus(boot_time().saturating_sub(*boot)),
             Source::Manual(at) => Timestamp(at.load(Ordering::SeqCst)),
+            #[cfg(test)]
+            Source::Paused { wall, began, ahead } => wall
+                .plus(began.elapsed())
+                .plus(Duration::from_micros(ahead.load(Ordering::SeqCst))),
         }
     }
 
     /// Moves a manual clock forward; a host clock is left alone.
     pub fn advance(&self, span: Duration) {
-        if let Source::Manual(at) = &*self.0 {
-            at.store(self.now().plus(span).0, Ordering::SeqCst);
+        match &*self.0 {
+            Source::Host { .. } => {}
+            Source::Manual(at) => at.store(self.now().plus(span).0, Ordering::SeqCst),
+            #[cfg(test)]
+            Source::Paused { ahead, .. } => {
+                let span = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+                ahead.fetch_add(span, Ordering::SeqCst);
+            }
         }
     }
 }

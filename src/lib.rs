@@ -4,10 +4,11 @@
 //! it in this list.
 #![forbid(unsafe_code)]
 
-// Words: no I/O, no async.
+// Words: no I/O; nothing but `news` is waited for.
 pub mod cause;
 pub mod clock;
 pub mod id;
+pub mod news;
 pub mod quantity;
 pub mod secret;
 pub mod wire;

@@ -160,7 +160,10 @@ impl Control {
         let marks = record.marks.woken(now);
         let generation = marks.generation;
         let expect = Expect::Generation(record.marks.generation);
-        let batch = Batch::new().put_record(record.with(marks), expect);
+        // Who failed before and was at rest since would be counted as failing.
+        let batch = Batch::new()
+            .put_record(record.with(marks), expect)
+            .afresh(id);
         self.commit_with(batch, &admission).await?;
         Ok(generation)
     }

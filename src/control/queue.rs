@@ -9,12 +9,12 @@ use std::mem::discriminant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{Control, Refusal};
 use crate::id::Tenant;
+use crate::news::{Listener, News};
 
 /// How often whose turn it is asks although nothing was written: that a session has been
 /// idle for long enough to give way is written nowhere.
@@ -40,7 +40,7 @@ struct Shared {
     /// A std mutex: held for a look into a small map, never across an await.
     waiting: Mutex<Waiting>,
     /// Told when somebody leaves.
-    left: watch::Sender<()>,
+    left: News,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl Default for Line {
     fn default() -> Self {
         Self(Arc::new(Shared {
             waiting: Mutex::default(),
-            left: watch::Sender::new(()),
+            left: News::default(),
         }))
     }
 }
@@ -138,7 +138,7 @@ impl Place {
         drop(waiting);
         if moved {
             // Those of other tenants may go ahead of it now.
-            self.line.0.left.send_replace(());
+            self.line.0.left.tell();
         }
     }
 }
@@ -146,7 +146,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.line.waiting().places.remove(&self.number);
-        self.line.0.left.send_replace(());
+        self.line.0.left.tell();
     }
 }
 
@@ -158,7 +158,7 @@ pub(super) struct Queuing {
     length_max: usize,
     place: Option<Place>,
     /// Changes of the store, and of the line, since the last attempt.
-    changes: (watch::Receiver<u64>, watch::Receiver<()>),
+    changes: (Listener, Listener),
 }
 
 impl Queuing {
@@ -174,8 +174,8 @@ impl Queuing {
 
     /// Begins an attempt: what changes from now on is a reason for another.
     pub(super) fn begin_attempt(&mut self) {
-        self.changes.0.mark_unchanged();
-        self.changes.1.mark_unchanged();
+        self.changes.0.skip();
+        self.changes.1.skip();
     }
 }
 
@@ -188,7 +188,7 @@ impl Control {
             length_max: limits.open_queue_max,
             patience,
             place: None,
-            changes: (self.0.books.store.changes(), self.0.line.0.left.subscribe()),
+            changes: (self.0.books.store.changes(), self.0.line.0.left.listen()),
         }
     }
 
@@ -212,7 +212,7 @@ impl Control {
         if let Some(place) = &queuing.place {
             place.refused_again(refused.clone());
             // That was no news to itself.
-            queuing.changes.1.mark_unchanged();
+            queuing.changes.1.skip();
         } else {
             let line = &self.0.line;
             let place = line.join(tenant, refused.clone(), queuing.length_max);
@@ -223,8 +223,8 @@ impl Control {
                 biased;
                 () = queuing.patience.stopping.cancelled() => return Err(Refusal::ShuttingDown),
                 () = sleep_until(queuing.deadline) => return Err(refused),
-                _ = queuing.changes.0.changed() => sleep(GATHER).await,
-                _ = queuing.changes.1.changed() => {}
+                () = queuing.changes.0.changed() => sleep(GATHER).await,
+                () = queuing.changes.1.changed() => {}
                 () = sleep(TICK) => {}
             }
             if self.0.line.before(queuing.place(), tenant).is_none() {
@@ -301,20 +301,20 @@ mod tests {
     fn those_who_wait_wake_one_another_only_where_one_may_go_ahead() {
         let line = Line::default();
         let first = line.join(None, full(), LENGTH_MAX).unwrap();
-        let left = line.0.left.subscribe();
+        let left = line.0.left.listen();
         first.refused_again(Refusal::OpenCeiling { limit: 1, used: 2 });
-        assert!(!left.has_changed().unwrap(), "it waits as before");
+        assert!(!left.is_behind(), "it waits as before");
         first.refused_again(tenant_full("t"));
-        assert!(left.has_changed().unwrap());
+        assert!(left.is_behind());
     }
 
     #[test]
     fn those_who_wait_are_told_when_somebody_leaves() {
         let line = Line::default();
         let first = line.join(None, full(), LENGTH_MAX).unwrap();
-        let left = line.0.left.subscribe();
-        assert!(!left.has_changed().unwrap());
+        let left = line.0.left.listen();
+        assert!(!left.is_behind());
         drop(first);
-        assert!(left.has_changed().unwrap());
+        assert!(left.is_behind());
     }
 }

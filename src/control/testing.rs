@@ -1,4 +1,5 @@
-//! A service without an engine, for tests of what lies above it.
+//! A service without an engine, for tests of what lies above it, and uses of a session
+//! that do nothing, for tests of what lies below.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use crate::activity::Leases;
 use crate::cgroup::Cgroups;
 use crate::clock::Clock;
 use crate::docker::{Endpoint, Engine, Settings};
+use crate::id::SessionId;
 use crate::policy::{Current, Prewarm};
 use crate::reconcile::{
     Books, Disks, EngineHealth, Epoch, Executor, Host, Images, Passes, Residents, Resync, Tickets,
@@ -16,7 +18,31 @@ use crate::secret::{Secret, TokenKey};
 use crate::session::testing;
 use crate::store::{OpenOptions, Probe, Store};
 
-use super::{Control, Keys, Loop, Place};
+use super::live::{Live, NotLive};
+use super::{Control, Keys, Loop, Place, Refusal};
+
+/// A use of a session, for as long as it is held.
+#[derive(Debug)]
+pub(crate) struct Use(Live);
+
+impl Use {
+    /// Returns the engine's id of the container that is used.
+    pub(crate) fn container(&self) -> &str {
+        &self.0.container
+    }
+}
+
+impl Control {
+    /// Begins to use a session as an operation does, waking it where it sleeps.
+    pub(crate) async fn begin_use(&self, id: &SessionId) -> Result<Use, Refusal> {
+        let deadline = tokio::time::Instant::now() + USE_WAIT_MAX;
+        let live = self.live(id, deadline).await;
+        live.map(Use).map_err(NotLive::refusal)
+    }
+}
+
+/// How long a use waits for its sandbox.
+const USE_WAIT_MAX: Duration = Duration::from_mins(5);
 
 /// Makes a service with an empty store, no engine and no controller.
 pub(crate) fn without_engine(service: Secret) -> Control {

@@ -10,6 +10,8 @@ mod key;
 mod notify;
 mod outside;
 mod rebuild;
+#[cfg(test)]
+mod simulation;
 mod tasks;
 mod verify;
 

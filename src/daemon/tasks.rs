@@ -108,6 +108,7 @@ impl Tasks {
         self.spawn("the keeper of last uses", async move {
             loop {
                 let stopping = tokio::select! {
+                    biased;
                     () = cancel.cancelled() => true,
                     () = tokio::time::sleep(LAST_USE_PERIOD) => false,
                 };

@@ -15,19 +15,26 @@ pub(super) const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The body of an answer, piece by piece.
 #[derive(Debug)]
-pub(super) struct Body(Incoming);
+pub(super) enum Body {
+    /// As it comes over the wire.
+    Wire(Incoming),
+    /// As a test's engine plays it.
+    #[cfg(test)]
+    Played(super::testing::Pieces),
+}
 
 impl Body {
-    pub(super) fn new(incoming: Incoming) -> Self {
-        Self(incoming)
-    }
-
     /// Waits for the next piece; `None` is the orderly end.
     ///
     /// Dropping the future loses nothing.
     pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, Kind> {
+        let wire = match self {
+            Self::Wire(wire) => wire,
+            #[cfg(test)]
+            Self::Played(pieces) => return pieces.next().await,
+        };
         loop {
-            let Some(frame) = self.0.frame().await else {
+            let Some(frame) = wire.frame().await else {
                 return Ok(None);
             };
             let frame = frame.map_err(|error| Kind::Closed {

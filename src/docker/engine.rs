@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, UPGRADE, USER_AGENT};
 use hyper::upgrade::Upgraded;
 use hyper::{Request, Response, StatusCode};
@@ -93,10 +92,20 @@ pub struct Engine(Arc<Shared>);
 struct Shared {
     endpoint: Endpoint,
     deadlines: Deadlines,
-    client: Client<UnixConnector, Full<Bytes>>,
+    transport: Transport,
     permits: Semaphore,
     /// The version agreed on. A std mutex: it guards one word and no await.
     agreed: Mutex<Option<ApiVersion>>,
+}
+
+/// How requests reach the engine.
+#[derive(Debug)]
+enum Transport {
+    /// Over its socket.
+    Socket(Client<UnixConnector, Full<Bytes>>),
+    /// Within the process, where a test plays it.
+    #[cfg(test)]
+    Played(Arc<dyn super::testing::Player>),
 }
 
 impl Engine {
@@ -106,10 +115,21 @@ impl Engine {
             .pool_max_idle_per_host(0)
             .retry_canceled_requests(false)
             .build(UnixConnector);
+        Self::over(endpoint, settings, Transport::Socket(client))
+    }
+
+    /// Makes a client of an engine that a test plays.
+    #[cfg(test)]
+    pub(crate) fn played(player: Arc<dyn super::testing::Player>, settings: Settings) -> Self {
+        let endpoint = Endpoint::parse("/played/engine.sock").expect("it is an absolute path");
+        Self::over(endpoint, settings, Transport::Played(player))
+    }
+
+    fn over(endpoint: Endpoint, settings: Settings, transport: Transport) -> Self {
         Self(Arc::new(Shared {
             endpoint,
             deadlines: settings.deadlines,
-            client,
+            transport,
             permits: Semaphore::new(settings.inflight_max.clamp(1, Semaphore::MAX_PERMITS)),
             agreed: Mutex::new(None),
         }))
@@ -151,7 +171,7 @@ impl Engine {
             self.respond(&call).await
         };
         match within(call.deadline, work).await {
-            Ok(response) => Ok(Body::new(response.into_body())),
+            Ok(response) => Ok(response.into_body()),
             Err(kind) => Err(self.failure(call.name, kind)),
         }
     }
@@ -202,7 +222,7 @@ impl Engine {
     ///
     /// An engine that was replaced may refuse the version that its predecessor
     /// agreed to. Such a refusal did nothing, so the call is sent once more.
-    async fn respond(&self, call: &Call) -> Result<Response<Incoming>, Kind> {
+    async fn respond(&self, call: &Call) -> Result<Response<Body>, Kind> {
         let path = call.path.text()?;
         let remembered = *self.0.agreed.lock().unwrap_or_else(PoisonError::into_inner);
         let version = match remembered {
@@ -236,7 +256,7 @@ impl Engine {
     }
 
     /// Sends a request over a connection of its own and reads the answer's head.
-    async fn send(&self, call: &Call, target: &str) -> Result<Response<Incoming>, Kind> {
+    async fn send(&self, call: &Call, target: &str) -> Result<Response<Body>, Kind> {
         let uri: hyper::Uri = hyperlocal::Uri::new(self.0.endpoint.path(), target).into();
         let mut request = Request::new(Full::new(call.body.clone()));
         *request.method_mut() = call.method.clone();
@@ -261,13 +281,23 @@ impl Engine {
                 headers.insert(UPGRADE, HeaderValue::from_static("tcp"));
             }
         }
-        let sent = self.0.client.request(request).await;
-        let response = sent.map_err(|error| self.broken(error))?;
+        let response = match &self.0.transport {
+            Transport::Socket(client) => {
+                let sent = client.request(request).await;
+                sent.map_err(|error| self.broken(error))?.map(Body::Wire)
+            }
+            #[cfg(test)]
+            Transport::Played(player) => {
+                let played = player.play(super::testing::Asked::new(call, target)).await;
+                let played = played.map_err(|unplayed| unplayed.kind(&self.0.endpoint))?;
+                super::testing::heard(played)
+            }
+        };
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
             return Err(Kind::Status {
                 status: status.as_u16(),
-                message: Body::new(response.into_body()).words().await,
+                message: response.into_body().words().await,
             });
         }
         Ok(response)
@@ -291,10 +321,10 @@ impl Engine {
     }
 }
 
-async fn whole(response: Response<Incoming>, bound: usize) -> Result<Answer, Kind> {
+async fn whole(response: Response<Body>, bound: usize) -> Result<Answer, Kind> {
     Ok(Answer {
         status: response.status(),
-        body: Body::new(response.into_body()).whole(bound).await?,
+        body: response.into_body().whole(bound).await?,
     })
 }
 

@@ -32,7 +32,7 @@ mod call;
 mod lines;
 mod path;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use endpoint::Endpoint;
 pub use engine::{Deadlines, Engine, Settings};

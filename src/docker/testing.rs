@@ -1,15 +1,97 @@
-//! Plays an engine on a unix socket, answer by scripted answer, for tests.
+//! Plays an engine for tests: on a unix socket, answer by scripted answer, or within the
+//! process.
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::Response;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::body::Body;
+use super::call::Call;
+use super::error::Kind;
 use super::{Deadlines, Endpoint, Engine, Settings};
+
+/// An engine within the process.
+pub(crate) trait Player: fmt::Debug + Send + Sync {
+    /// Answers a request. The future may be dropped at any time, as a connection is cut.
+    fn play(&self, asked: Asked) -> Playing;
+}
+
+/// The answer to a request, on its way.
+pub(crate) type Playing =
+    Pin<Box<dyn Future<Output = Result<Response<PlayedBody>, Unplayed>> + Send>>;
+
+/// The body of a played answer.
+pub(crate) type PlayedBody = mpsc::UnboundedReceiver<Bytes>;
+
+/// A request to an engine within the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// `GET`, `POST` or `DELETE`.
+    pub(crate) method: String,
+    /// Path and query, without the version of the API.
+    pub(crate) target: String,
+    /// What was sent.
+    pub(crate) body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unplayed {
+    /// Nobody listens.
+    Unreachable,
+    /// The connection was closed.
+    Closed,
+}
+
+/// The pieces of a played body; its end is orderly.
+#[derive(Debug)]
+pub(super) struct Pieces(PlayedBody);
+
+impl Pieces {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Kind> {
+        Ok(self.0.recv().await)
+    }
+}
+
+impl Asked {
+    pub(super) fn new(call: &Call, target: &str) -> Self {
+        let target = match target.strip_prefix("/v1.41") {
+            Some(rest) => rest,
+            None => target,
+        };
+        Self {
+            method: call.method.to_string(),
+            target: target.to_owned(),
+            body: call.body.clone(),
+        }
+    }
+}
+
+impl Unplayed {
+    pub(super) fn kind(self, endpoint: &Endpoint) -> Kind {
+        match self {
+            Self::Unreachable => Kind::Unreachable {
+                endpoint: endpoint.clone(),
+                source: "nobody listens".into(),
+            },
+            Self::Closed => Kind::Closed { source: None },
+        }
+    }
+}
+
+/// Takes a played answer for one that came over the wire.
+pub(super) fn heard(played: Response<PlayedBody>) -> Response<Body> {
+    played.map(|pieces| Body::Played(Pieces(pieces)))
+}
 
 /// What the fake engine does with a request.
 #[derive(Clone, Debug)]

@@ -76,6 +76,7 @@ impl Controller {
                 self.ended(&mut keys, ended);
             }
             let turn = tokio::select! {
+                biased;
                 () = cancel.cancelled() => break,
                 Some(ended) = passes.join_next_with_id() => {
                     self.ended(&mut keys, ended);

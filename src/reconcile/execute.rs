@@ -41,6 +41,8 @@ const REMOVAL_POLL: Duration = Duration::from_millis(200);
 const NAMESAKE_LOOKS_MAX: usize = 10;
 /// How soon a session that could not be taken exclusively is looked at again.
 const IDLE_POLL: Duration = Duration::from_millis(500);
+/// How soon it is looked again whether there is room, which a stop elsewhere tells sooner.
+const ROOM_POLL: Duration = Duration::from_secs(5);
 
 /// What follows an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +100,7 @@ impl Executor {
             )),
             Step::AwaitRemoval => Ok(Next::After(REMOVAL_POLL)),
             Step::AwaitIdle => Ok(Next::After(IDLE_POLL)),
-            Step::AwaitRoom => Ok(Next::OnNudge),
+            Step::AwaitRoom => Ok(Next::After(ROOM_POLL)),
             Step::AwaitImage => {
                 self.await_image(&record.spec);
                 Ok(Next::OnNudge)

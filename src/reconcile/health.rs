@@ -3,14 +3,15 @@
 //! What another engine says of our sessions is *unknown*, never *absent*: so nothing
 //! that was seen counts unless the engine was confirmed before and after the look.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use crate::clock::Timestamp;
+use crate::news::News;
 
 /// How long trouble with the engine lasts before nobody waits for it any more; a
 /// single late answer of a busy host is no such trouble.
@@ -25,7 +26,10 @@ pub struct EngineHealth(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    seen: watch::Sender<Seen>,
+    /// A std mutex: held for a look, never across an await.
+    seen: Mutex<Seen>,
+    /// Told whenever that changes.
+    changed: News,
     /// Something may have happened that nobody told.
     missed: Notify,
 }
@@ -98,21 +102,22 @@ impl Seen {
 impl EngineHealth {
     /// Returns what is wrong with the engine, if anything is.
     pub fn trouble(&self) -> Option<Arc<str>> {
-        self.0.seen.borrow().lost().map(|(_, why)| why)
+        let lost = self.seen().lost();
+        lost.map(|(_, why)| why)
     }
 
     /// Returns what is wrong with the engine once that has lasted for three seconds,
     /// or at once where it is another one: whoever waits for it then waits in vain.
     pub fn lost(&self) -> Option<Arc<str>> {
-        let (since, why) = self.0.seen.borrow().lost()?;
+        let (since, why) = self.seen().lost()?;
         (since <= Instant::now()).then_some(why)
     }
 
     /// Waits until the engine is lost, and returns what is wrong with it.
     pub async fn until_lost(&self) -> Arc<str> {
-        let mut seen = self.0.seen.subscribe();
+        let mut news = self.0.changed.listen();
         loop {
-            let lost = seen.borrow_and_update().lost();
+            let lost = self.seen().lost();
             let patience = async {
                 match &lost {
                     Some((at, _)) => sleep_until(*at).await,
@@ -120,9 +125,8 @@ impl EngineHealth {
                 }
             };
             tokio::select! {
-                changed = seen.changed() => {
-                    changed.expect("whoever asks holds the sender");
-                }
+                biased;
+                () = news.changed() => {}
                 () = patience => {
                     if let Some((_, why)) = lost {
                         return why;
@@ -135,7 +139,7 @@ impl EngineHealth {
     /// Returns the other engine that answered, until the right one answers or that one
     /// is accepted: while none answers it is not known to be gone for good.
     pub fn changed(&self) -> Option<Changed> {
-        self.0.seen.borrow().changed.clone()
+        self.seen().changed.clone()
     }
 
     /// Returns whether the engine was compared with the one that the store knows, and
@@ -151,30 +155,30 @@ impl EngineHealth {
 
     /// Has the engine compared anew with the one that the store knows.
     pub(super) fn doubt(&self) {
-        self.0.seen.send_modify(|seen| {
-            seen.identity = Identity::Unconfirmed;
-            seen.doubts += 1;
-        });
+        let mut seen = self.seen();
+        seen.identity = Identity::Unconfirmed;
+        seen.doubts += 1;
+        drop(seen);
+        self.0.changed.tell();
     }
 
     /// Takes the other engine for the right one from now on, and has it compared anew.
     pub(super) fn accept(&self) {
-        self.0.seen.send_modify(|seen| seen.changed = None);
+        self.seen().changed = None;
         self.doubt();
     }
 
     pub(super) fn confirmed(&self) -> Option<Confirmed> {
-        let seen = self.0.seen.borrow();
+        let seen = self.seen();
         (seen.identity == Identity::Confirmed).then_some(Confirmed(seen.doubts))
     }
 
     /// Waits for the engine to be confirmed, until it is lost or for twenty seconds.
     pub(super) async fn confirmed_soon(&self) -> Option<Confirmed> {
-        let mut seen = self.0.seen.subscribe();
-        let decided = seen.wait_for(|seen| seen.identity != Identity::Unconfirmed);
+        let decided = self.until(|seen| seen.identity != Identity::Unconfirmed);
         tokio::select! {
             biased;
-            decided = decided => drop(decided.expect("whoever asks holds the sender")),
+            () = decided => {}
             _ = self.until_lost() => {}
             () = sleep(CONFIRMATION_WAIT_MAX) => {}
         }
@@ -183,32 +187,30 @@ impl EngineHealth {
 
     /// Waits until the engine is to be compared with the one that the store knows.
     pub(super) async fn until_doubted(&self) {
-        let mut seen = self.0.seen.subscribe();
-        let doubted = seen.wait_for(|seen| seen.identity == Identity::Unconfirmed);
-        doubted.await.expect("whoever asks holds the sender");
+        self.until(|seen| seen.identity == Identity::Unconfirmed)
+            .await;
     }
 
     /// Returns how often it was doubted, for [`EngineHealth::identify`].
     pub(super) fn doubts(&self) -> u64 {
-        self.0.seen.borrow().doubts
+        self.seen().doubts
     }
 
     /// Takes down which engine it is, unless it was doubted since `doubts` was read.
     pub(super) fn identify(&self, identity: Identity, doubts: u64) {
-        let mut came_back = false;
-        self.0.seen.send_if_modified(|seen| {
-            if seen.doubts != doubts || seen.identity == identity {
-                return false;
-            }
-            came_back = identity == Identity::Confirmed;
-            seen.changed = match &identity {
-                Identity::Changed(changed) => Some(changed.clone()),
-                Identity::Confirmed => None,
-                Identity::Unconfirmed => seen.changed.take(),
-            };
-            seen.identity = identity;
-            true
-        });
+        let mut seen = self.seen();
+        if seen.doubts != doubts || seen.identity == identity {
+            return;
+        }
+        let came_back = identity == Identity::Confirmed;
+        seen.changed = match &identity {
+            Identity::Changed(changed) => Some(changed.clone()),
+            Identity::Confirmed => None,
+            Identity::Unconfirmed => seen.changed.take(),
+        };
+        seen.identity = identity;
+        drop(seen);
+        self.0.changed.tell();
         if came_back {
             self.gap();
         }
@@ -221,7 +223,7 @@ impl EngineHealth {
 
     /// Takes down how the engine answered; there is one caller, the heartbeat.
     pub(super) fn note(&self, why: Option<String>) {
-        let before = self.0.seen.borrow().trouble.clone();
+        let before = self.seen().trouble.clone();
         match (why, before) {
             (None, None) => {}
             (Some(why), None) => {
@@ -231,7 +233,7 @@ impl EngineHealth {
             (Some(why), Some(before)) => self.publish(why, before.since),
             (None, Some(_)) => {
                 info!("the engine is available again");
-                self.0.seen.send_modify(|seen| seen.trouble = None);
+                self.seen().trouble = None;
                 self.doubt();
                 self.gap();
             }
@@ -241,7 +243,20 @@ impl EngineHealth {
     fn publish(&self, why: String, since: Instant) {
         let why = Arc::from(why);
         let trouble = Some(Trouble { why, since });
-        self.0.seen.send_modify(|seen| seen.trouble = trouble);
+        self.seen().trouble = trouble;
+        self.0.changed.tell();
+    }
+
+    /// Waits until what is known is so.
+    async fn until(&self, is_so: impl Fn(&Seen) -> bool) {
+        let mut news = self.0.changed.listen();
+        while !is_so(&self.seen()) {
+            news.changed().await;
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -145,10 +145,7 @@ impl Holds {
                 let Some(workspaces) = strange else {
                     return Ok(Released::NotHeld);
                 };
-                match tokio::task::spawn_blocking(move || workspaces.accept()).await {
-                    Ok(accepted) => accepted?,
-                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-                }
+                workspaces.apart(Workspaces::accept).await?;
             }
         }
         tracing::warn!(hold = hold.as_str(), "an operator let go of a hold");

@@ -56,10 +56,9 @@ impl Host {
         id: &SessionId,
         work: impl FnOnce(&Workspaces, &SessionId) -> Result<T, WorkspaceError> + Send + 'static,
     ) -> Result<T, WorkspaceError> {
-        let (workspaces, id) = (workspaces.clone(), id.clone());
-        match tokio::task::spawn_blocking(move || work(&workspaces, &id)).await {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        }
+        let id = id.clone();
+        workspaces
+            .apart(move |workspaces| work(workspaces, &id))
+            .await
     }
 }

@@ -66,15 +66,18 @@ impl Identifier {
                     }
                 };
                 tokio::select! {
+                    biased;
                     () = health.until_doubted() => {}
                     () = patience => {}
                 }
             };
             tokio::select! {
+                biased;
                 () = cancel.cancelled() => return,
                 () = again => {}
             }
             let compared = tokio::select! {
+                biased;
                 () = cancel.cancelled() => return,
                 compared = self.compare() => compared,
             };
@@ -86,6 +89,7 @@ impl Identifier {
                     warn!(error = %chain(error), "the engine could not be compared with the known one; sessions wait");
                 }
                 tokio::select! {
+                    biased;
                     () = cancel.cancelled() => return,
                     () = tokio::time::sleep(AGAIN) => {}
                 }

@@ -20,8 +20,9 @@ use super::work::Work;
 use crate::clock::Timestamp;
 use crate::id::SessionId;
 use crate::policy::{Lifetimes, Policy};
+use crate::session::admission::Standing;
 use crate::session::lifecycle::{Activity, Aim, InUse, aim, lifetimes_under};
-use crate::session::record::{Record, Status};
+use crate::session::record::{Reason, Record, Status};
 
 /// One look at a session takes at most so many steps before others have a turn.
 pub const STEPS_MAX: usize = 16;
@@ -120,7 +121,17 @@ impl Passes {
                 return None;
             };
             self.dismiss(&moment);
-            let step = self.decide(&moment);
+            let step = match self.decide(&moment) {
+                Step::AwaitRoom if self.waits_in_vain(id) => {
+                    if moment.status.incarnation == 0 {
+                        let why = Failure::Unavailable(NO_ROOM.to_owned());
+                        return self.failed(&moment, Step::AwaitRoom, why).await;
+                    }
+                    // Its next use finds it a place, or is told that there is none.
+                    Step::Park(Reason::Evicted)
+                }
+                step => step,
+            };
             let ended = matches!(moment.sight.observed.container, Container::Stopped(..));
             if 0 < starts && ended && step == Step::Start {
                 match self.ended_at_once(&moment, first).await {
@@ -292,6 +303,24 @@ impl Passes {
         }
     }
 
+    /// Whether everybody who has a place stays, so that none becomes free for one who was
+    /// admitted: while it could not start, it was not counted.
+    fn waits_in_vain(&self, id: &SessionId) -> bool {
+        let store = &self.executor.books.store;
+        let stays = |other: &SessionId| {
+            let (record, status) = (store.record(other), store.status(other));
+            record.is_some_and(|record| {
+                let reached = status
+                    .as_ref()
+                    .is_some_and(|it| it.has_reached(&record.marks));
+                let standing = Standing::of(&record, status.as_deref());
+                reached && standing == Some(Standing::Resident)
+            })
+        };
+        let holders = self.residents.holders();
+        holders.is_some_and(|holders| holders.iter().filter(|other| *other != id).all(stays))
+    }
+
     fn release(&self, id: &SessionId) {
         for waiting in self.residents.release(id) {
             self.work.nudge_session(&waiting);
@@ -433,6 +462,9 @@ impl Passes {
 /// Why a session whose containers the engine cannot start is tried again later.
 const NEVER_STARTS: &str =
     "the engine could not start its container, nor another that was made in its place";
+
+/// Why an opening that was admitted finds no place.
+const NO_ROOM: &str = "as many sandboxes run as may, and none of them is about to stop; try again";
 
 /// How often a session is looked at whose engine came into doubt under the look.
 const LOOKS_MAX: usize = 3;

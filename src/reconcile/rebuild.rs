@@ -111,11 +111,7 @@ pub async fn rebuild_from_files(
 }
 
 async fn read_traces(workspaces: &Workspaces) -> Result<Vec<Trace>, WorkspaceError> {
-    let workspaces = workspaces.clone();
-    let found = match tokio::task::spawn_blocking(move || workspaces.sidecars()).await {
-        Ok(found) => found?,
-        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-    };
+    let found = workspaces.apart(Workspaces::sidecars).await?;
     let mut traces = Vec::new();
     for found in found {
         match found {

@@ -9,19 +9,18 @@ use crate::session::Fact;
 use crate::session::lifecycle::{Aim, Keep};
 use crate::session::record::{Event, Reason, Spec};
 use crate::store::Batch;
-use crate::workspace::Remains;
+use crate::workspace::{Remains, Workspaces};
 
 impl Executor {
     /// Removes what is left of workspaces whose removal was cut short.
     pub async fn empty_trash(&self) {
-        let Some(workspaces) = self.host.workspaces.clone() else {
+        let Some(workspaces) = &self.host.workspaces else {
             return;
         };
-        match tokio::task::spawn_blocking(move || workspaces.empty_trash()).await {
-            Ok(Ok(remains)) if remains.is_empty() => {}
-            Ok(Ok(remains)) => warn!(%remains, "the trash could not be emptied"),
-            Ok(Err(error)) => warn!(error = %chain(&error), "the trash could not be emptied"),
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        match workspaces.apart(Workspaces::empty_trash).await {
+            Ok(remains) if remains.is_empty() => {}
+            Ok(remains) => warn!(%remains, "the trash could not be emptied"),
+            Err(error) => warn!(error = %chain(&error), "the trash could not be emptied"),
         }
     }
 

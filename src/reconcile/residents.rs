@@ -39,6 +39,12 @@ impl Residents {
         }
     }
 
+    /// Returns who has a place; nobody knows before the first count.
+    pub fn holders(&self) -> Option<BTreeSet<SessionId>> {
+        let places = self.places();
+        places.counted.then(|| places.taken.clone())
+    }
+
     /// Notes that a session's container runs, whatever the ceiling says.
     pub fn note(&self, id: &SessionId) {
         self.places().taken.insert(id.clone());
@@ -80,6 +86,7 @@ mod tests {
         let residents = Residents::default();
         let id = SessionId::parse("a").unwrap();
         assert_eq!(residents.claim(&id, Some(1)), Room::Full);
+        assert_eq!(residents.holders(), None);
         assert_eq!(residents.counted(), BTreeSet::from([id.clone()]));
         assert_eq!(residents.claim(&id, Some(1)), Room::Free);
     }
@@ -95,6 +102,7 @@ mod tests {
         assert_eq!(residents.claim(&a, Some(1)), Room::Free);
         assert_eq!(residents.claim(&a, Some(1)), Room::Free, "it has its place");
         assert_eq!(residents.claim(&b, Some(1)), Room::Full);
+        assert_eq!(residents.holders(), Some(BTreeSet::from([a.clone()])));
         assert_eq!(residents.release(&a), BTreeSet::from([b.clone()]));
         assert_eq!(residents.claim(&b, Some(1)), Room::Free);
         assert_eq!(residents.claim(&a, None), Room::Free);

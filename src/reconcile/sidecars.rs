@@ -6,7 +6,7 @@ use super::execute::{Case, Executor};
 use super::host::Host;
 use crate::cause::chain;
 use crate::session::record::{Closed, Record, Spec};
-use crate::workspace::{Life, Noted, Sidecar, WorkspaceError};
+use crate::workspace::{Life, Noted, Sidecar, WorkspaceError, Workspaces};
 
 /// How often sidecars are gone through while their sessions change.
 const ROUNDS_MAX: usize = 3;
@@ -63,11 +63,11 @@ impl Executor {
 
     /// Goes through all sidecars; returns how many were written.
     async fn mend_once(&self) -> Result<usize, WorkspaceError> {
-        let Some(workspaces) = self.host.workspaces.clone() else {
+        let Some(workspaces) = &self.host.workspaces else {
             return Ok(0);
         };
         let store = self.books.store.clone();
-        let mend = move || {
+        let mend = move |workspaces: &Workspaces| {
             let mut n_mended = 0;
             let mut failed = None;
             for record in store.records() {
@@ -88,10 +88,7 @@ impl Executor {
             }
             failed.map_or(Ok(n_mended), Err)
         };
-        match tokio::task::spawn_blocking(mend).await {
-            Ok(mended) => mended,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        }
+        workspaces.apart(mend).await
     }
 }
 

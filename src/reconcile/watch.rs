@@ -35,11 +35,13 @@ const STREAM_REST: Duration = Duration::from_secs(1);
 pub async fn ping(engine: Engine, health: EngineHealth, cancel: CancellationToken) {
     loop {
         let answer = tokio::select! {
+            biased;
             () = cancel.cancelled() => return,
             answer = engine.alive() => answer,
         };
         health.note(answer.err().map(|error| chain(&error)));
         tokio::select! {
+            biased;
             () = cancel.cancelled() => return,
             () = tokio::time::sleep(PING_EVERY) => {}
         }
@@ -56,19 +58,17 @@ pub async fn root(
 ) {
     loop {
         tokio::select! {
+            biased;
             () = cancel.cancelled() => return,
             () = tokio::time::sleep(ROOT_EVERY) => {}
         }
-        let (looked_at, now) = (workspaces.clone(), clock.now());
-        let look = tokio::task::spawn_blocking(move || looked_at.check(now));
+        let now = clock.now();
+        let look = workspaces.apart(move |workspaces| workspaces.check(now));
         // A disk that hangs holds this look up, and no other.
         let changed = tokio::select! {
+            biased;
             () = cancel.cancelled() => return,
             changed = look => changed,
-        };
-        let changed = match changed {
-            Ok(changed) => changed,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
         match (changed, workspaces.strange()) {
             (false, _) => {}
@@ -109,6 +109,7 @@ pub async fn go_round(mut resync: Resync, health: EngineHealth, cancel: Cancella
             resync.mend_sidecars().await;
         }
         tokio::select! {
+            biased;
             () = cancel.cancelled() => return,
             () = health.missed() => round = Round::AfterGap,
             who = resync.asked() => asked = Some(who),
@@ -137,11 +138,13 @@ pub struct Watched {
 pub async fn events(watched: Watched, health: EngineHealth, cancel: CancellationToken) {
     loop {
         let Err(error) = tokio::select! {
+            biased;
             () = cancel.cancelled() => return,
             end = follow(&watched, &health) => end,
         };
         debug!(error = %chain(&error), "the engine's event stream ended");
         tokio::select! {
+            biased;
             () = cancel.cancelled() => return,
             () = tokio::time::sleep(STREAM_REST) => {}
         }

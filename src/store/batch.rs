@@ -29,6 +29,7 @@ pub(super) enum Op {
     PutRecord(Box<Record>, Expect),
     Check(SessionId, u64),
     Told(SessionId, u64),
+    Afresh(SessionId),
     PutStatus(SessionId, Box<Status>),
     Touch(SessionId, Timestamp),
     Forget(SessionId),
@@ -127,6 +128,13 @@ impl Batch {
     #[must_use]
     pub fn told(self, id: &SessionId, incarnation: u64) -> Self {
         self.with(Op::Told(id.clone(), incarnation))
+    }
+
+    /// Forgets the failed attempts of a session, whatever else its status says: what
+    /// failed under an earlier intent says nothing about this one.
+    #[must_use]
+    pub fn afresh(self, id: &SessionId) -> Self {
+        self.with(Op::Afresh(id.clone()))
     }
 
     fn with(mut self, op: Op) -> Self {

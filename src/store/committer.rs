@@ -19,13 +19,13 @@ use super::ballast::Ballast;
 use super::batch::{Batch, Committed};
 use super::database::Database;
 use super::error::{CommitError, Fault};
-use super::handle::{Shared, read, write};
 use super::health::Health;
 use super::lock::Lock;
 use super::meta::{Meta, put_journaled, put_tally};
 use super::mirror::Changes;
 use super::probe::Probe;
 use super::restore::restore;
+use super::shared::{Shared, read, write};
 use super::stage::Staged;
 use super::tally::Tally;
 use super::watermark::Watermark;
@@ -215,7 +215,9 @@ impl Committer {
             answer(caller, outcome);
         }
         if let Some(n) = journaled {
-            self.shared.journal.committed(n);
+            if let Some(journal) = &self.shared.journal {
+                journal.committed(n);
+            }
         }
     }
 
@@ -399,7 +401,7 @@ impl Committer {
     }
 }
 
-fn answer(caller: Caller, outcome: Result<Committed, CommitError>) {
+pub(super) fn answer(caller: Caller, outcome: Result<Committed, CommitError>) {
     match (caller, outcome) {
         // The caller may have gone; what it asked for stands all the same.
         (Caller::Waits(reply), outcome) => drop(reply.send(outcome)),

@@ -4,8 +4,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -14,19 +14,19 @@ use tracing::error;
 use super::backup::Snapshot;
 use super::batch::{Batch, Committed};
 use super::committer::{COMMIT_QUEUE_MAX, Caller, Committer, Request, Waiting};
-use super::database::Database;
 use super::error::{ClaimError, CloseError, CommitError, OpenError, ReadError};
-use super::events::{EventPage, Found, Page, Retention};
+use super::events::{EventPage, Found, Page};
 use super::files::failed;
 use super::health::Health;
 use super::inventory::Inventory;
-use super::journal::Journal;
 use super::meta::Rebuilt;
-use super::mirror::{Changes, Mirror};
+use super::mirror::Mirror;
 use super::open::{self, OpenOptions, Opened};
 use super::runs::{self, StoredRun};
+use super::shared::{Queue, Shared, lock, read, write};
 use crate::clock::Timestamp;
 use crate::id::{InstanceId, RunId, SessionId};
+use crate::news::{Listener, News};
 use crate::session::record::{Event, Record, Status};
 
 /// The store of one state directory; clones share it.
@@ -58,45 +58,13 @@ pub enum EngineMatch {
     },
 }
 
-/// What the committer and the readers share.
-pub(super) struct Shared {
-    // The locks are std ones: they are held for look-ups and swaps, never across
-    // an await.
-    pub(super) mirror: RwLock<Mirror>,
-    /// The database; none during an outage and after the close.
-    pub(super) database: RwLock<Option<Database>>,
-    pub(super) health: RwLock<Health>,
-    pub(super) retention: Retention,
-    pub(super) journal: Journal,
-    /// Counts changes of the mirror since the store was opened.
-    pub(super) revision: watch::Sender<u64>,
-    /// The last sequence number of the service's log; 0 where there is none.
-    pub(super) log_end: watch::Sender<u64>,
-}
-
-impl Shared {
-    /// Takes over what has been committed, for readers to see.
-    pub(super) fn absorb(&self, changes: Changes) {
-        let log_end = {
-            let mut mirror = write(&self.mirror);
-            mirror.absorb(changes);
-            mirror.service_log_end()
-        };
-        self.revision.send_modify(|revision| *revision += 1);
-        self.log_end
-            .send_if_modified(|end| std::mem::replace(end, log_end) != log_end);
-    }
-}
-
 /// The far end of the committer, which it owns.
 struct Handle {
     shared: Arc<Shared>,
     places: Arc<Semaphore>,
     /// `None` only while the handle is dropped.
-    queue: Option<Sender<Request>>,
+    queue: Option<Queue>,
     committer: Mutex<Option<JoinHandle<()>>>,
-    /// The committer's, to wake it where it lingers.
-    thread: thread::Thread,
     /// Closed when the committer ends.
     ended: watch::Receiver<()>,
     last_order: AtomicU64,
@@ -127,8 +95,8 @@ impl Store {
             database: RwLock::new(Some(database)),
             health: RwLock::new(Health::Ok),
             retention: options.retention(),
-            journal,
-            revision: watch::Sender::new(0),
+            journal: Some(journal),
+            revision: News::default(),
             log_end: watch::Sender::new(log_end),
         });
         let (queue, requests) = channel();
@@ -148,14 +116,35 @@ impl Store {
         Ok(Self(Arc::new(Handle {
             shared,
             places: Arc::new(Semaphore::new(COMMIT_QUEUE_MAX)),
-            queue: Some(queue),
-            thread: committer.thread().clone(),
+            queue: Some(Queue::Thread(queue, committer.thread().clone())),
             committer: Mutex::new(Some(committer)),
             ended,
             last_order,
             instance,
             set_aside,
         })))
+    }
+
+    /// Makes a store whose batches are committed by a task of a test.
+    #[cfg(test)]
+    pub(super) fn over(
+        shared: Arc<Shared>,
+        queue: tokio::sync::mpsc::UnboundedSender<Request>,
+        ended: watch::Receiver<()>,
+    ) -> Self {
+        let mirror = read(&shared.mirror);
+        let (order, instance) = (mirror.order(), mirror.meta.instance.clone());
+        drop(mirror);
+        Self(Arc::new(Handle {
+            shared,
+            places: Arc::new(Semaphore::new(COMMIT_QUEUE_MAX)),
+            queue: Some(Queue::Task(queue)),
+            committer: Mutex::new(None),
+            ended,
+            last_order: AtomicU64::new(order),
+            instance,
+            set_aside: None,
+        }))
     }
 
     /// Commits a batch and waits until it is as durable as its kind promises.
@@ -190,7 +179,10 @@ impl Store {
         let Ok(place) = Arc::clone(&self.0.places).try_acquire_owned() else {
             return Err(batch);
         };
-        let queued = self.0.shared.journal.append(batch, |batch, n| {
+        let Some(journal) = &self.0.shared.journal else {
+            return Err(batch);
+        };
+        let queued = journal.append(batch, |batch, n| {
             self.send(Request::Commit(Waiting {
                 batch,
                 caller: Caller::Relies { journaled: Some(n) },
@@ -330,12 +322,12 @@ impl Store {
 
     /// Returns a number that changes with every change of a record or a status.
     pub fn revision(&self) -> u64 {
-        *self.0.shared.revision.borrow()
+        self.0.shared.revision.changes()
     }
 
     /// Tells of each change of that number from now on.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.0.shared.revision.subscribe()
+    pub fn changes(&self) -> Listener {
+        self.0.shared.revision.listen()
     }
 
     /// Returns the next place in the order of opening; never the same twice, also
@@ -527,23 +519,17 @@ impl Store {
 
     fn send(&self, request: Request) -> Result<(), CommitError> {
         let queue = self.0.queue.as_ref().ok_or(CommitError::Closed)?;
-        let hurries = match &request {
-            Request::Commit(waiting) => waiting.is_awaited(),
-            Request::Close(_) => true,
-        };
-        queue.send(request).map_err(|_| CommitError::Closed)?;
-        if hurries {
-            self.0.thread.unpark();
-        }
-        Ok(())
+        queue.send(request)
     }
 }
 
 impl Drop for Handle {
     /// Ends the committer, after what is queued, where nobody closed the store.
     fn drop(&mut self) {
-        self.queue = None;
-        self.thread.unpark();
+        if let Some(Queue::Thread(queue, thread)) = self.queue.take() {
+            drop(queue);
+            thread.unpark();
+        }
         let committer = lock(&self.committer).take();
         if let Some(committer) = committer
             && committer.join().is_err()
@@ -573,21 +559,4 @@ fn start(
             }
         })
         .map_err(failed("start the committer for", dir))
-}
-
-// A panic between two assignments cannot leave these values half changed in a way
-// that matters: the committer, their only writer, ends with it.
-
-/// Reads a shared value.
-pub(super) fn read<T>(value: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    value.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Changes a shared value.
-pub(super) fn write<T>(value: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    value.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -35,6 +35,7 @@ mod database;
 mod mirror;
 mod put_back;
 mod restore;
+mod shared;
 mod stage;
 mod tally;
 mod trial;
@@ -47,6 +48,8 @@ mod lock;
 mod marker;
 mod watermark;
 
+#[cfg(test)]
+pub(crate) mod recording;
 #[cfg(test)]
 mod tests;
 

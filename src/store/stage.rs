@@ -75,6 +75,7 @@ impl Draft<'_> {
             Op::PutRecord(record, expect) => self.put_record(*record, expect),
             Op::Check(id, generation) => self.check(&id, generation).map_err(CommitError::Conflict),
             Op::Told(id, incarnation) => self.told(id, incarnation).map_err(invalid),
+            Op::Afresh(id) => self.afresh(id).map_err(invalid),
             Op::PutStatus(id, status) => self.put_status(id, *status).map_err(invalid),
             Op::Touch(id, last_used) => self.touch(&id, last_used).map_err(invalid),
             Op::Forget(id) => {
@@ -138,6 +139,18 @@ impl Draft<'_> {
         let statuses = &mut self.staged.changes.statuses;
         statuses.insert(id, Some(Arc::new(status)));
         Ok(())
+    }
+
+    fn afresh(&mut self, id: SessionId) -> Result<(), CodecError> {
+        let Some(status) = self.status(&id).cloned() else {
+            return Ok(());
+        };
+        let status = Status {
+            attempts: 0,
+            last_error: None,
+            ..status
+        };
+        self.put_status(id, status)
     }
 
     fn stage_record(&mut self, record: Record) -> Result<(), CodecError> {

@@ -103,6 +103,30 @@ impl Workspaces {
         Root::open(path, Some(state_dir.join(ROOT_NOTE))).map(|root| Self(Arc::new(root)))
     }
 
+    /// Does work that blocks on a thread where that hurts nobody.
+    pub async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> T {
+        let workspaces = self.clone();
+        #[cfg(test)]
+        if workspaces.0.takes_turns() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            return work(&workspaces);
+        }
+        match tokio::task::spawn_blocking(move || work(&workspaces)).await {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+
+    /// Has the work of [`Workspaces::apart`] done by the one thread of a test, so that it
+    /// takes the same course each time.
+    #[cfg(test)]
+    pub(crate) fn take_turns(&self) {
+        self.0.take_turns();
+    }
+
     /// Looks whether the root is where it should be; returns whether that has changed
     /// since the last such look.
     pub fn check(&self, now: Timestamp) -> bool {

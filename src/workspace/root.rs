@@ -32,6 +32,8 @@ pub(super) struct Root {
     pub(super) path: PathBuf,
     note: Option<PathBuf>,
     inner: Mutex<Inner>,
+    #[cfg(test)]
+    takes_turns: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,21 @@ impl Root {
             path: path.to_path_buf(),
             note,
             inner: Mutex::new(inner),
+            #[cfg(test)]
+            takes_turns: std::sync::atomic::AtomicBool::default(),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn take_turns(&self) {
+        let order = std::sync::atomic::Ordering::Relaxed;
+        self.takes_turns.store(true, order);
+    }
+
+    #[cfg(test)]
+    pub(super) fn takes_turns(&self) -> bool {
+        let order = std::sync::atomic::Ordering::Relaxed;
+        self.takes_turns.load(order)
     }
 
     /// Returns the root's directory, once it has proved to be the one of before.

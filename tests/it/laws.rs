@@ -11,7 +11,7 @@ mod broken;
 
 const LINES_MAX: usize = 600;
 
-const WORDS: &[&str] = &["cause", "clock", "id", "quantity", "secret", "wire"];
+const WORDS: &[&str] = &["cause", "clock", "id", "news", "quantity", "secret", "wire"];
 
 /// Lowest first. A module names modules of lower layers, and of its own layer those above
 /// it in `src/lib.rs`; modules of the layer of adapters never name one another.
