@@ -214,10 +214,8 @@ impl Committer {
         for (caller, outcome) in outcomes {
             answer(caller, outcome);
         }
-        if let Some(n) = journaled {
-            if let Some(journal) = &self.shared.journal {
-                journal.committed(n);
-            }
+        if let (Some(n), Some(journal)) = (journaled, &self.shared.journal) {
+            journal.committed(n);
         }
     }
 
