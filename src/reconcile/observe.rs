@@ -11,7 +11,7 @@ use crate::docker;
 use crate::docker::inspect::{Inspect, MountPoint, State};
 use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY, LABEL_RUNTIME, container_name};
 use crate::session::lifecycle::InUse;
-use crate::session::record::{Purge, Reason, Record, Spec, Status};
+use crate::session::record::{Purge, Reason, Record, Status};
 use crate::workspace::WorkspaceError;
 
 /// What was seen of a session, for the decision and for acting on it.
@@ -66,7 +66,7 @@ pub(super) async fn observe(
     let spec = &record.spec;
     // The three know nothing of one another, and each costs a wait.
     let (container, workspace, rival) = tokio::join!(
-        container(host, spec, status),
+        container(host, record, status),
         workspace(host, record),
         rival(host, record, status),
     );
@@ -115,15 +115,23 @@ pub(super) async fn observe(
 
 async fn container(
     host: &Host,
-    spec: &Spec,
+    record: &Record,
     status: &Status,
 ) -> Result<(Container, Option<Inspect>), docker::Error> {
+    let spec = &record.spec;
     let Some(key) = &status.key else {
         return Ok((Container::Keyless, None));
     };
     let name = container_name(&spec.id, key);
     let wanted = status.container.as_deref().unwrap_or(&name);
-    let Some(inspect) = host.engine.inspect(wanted).await? else {
+    let mut found = host.engine.inspect(wanted).await?;
+    // A creation that was given up may have come late, after what it was to replace went.
+    let is_at_rest = record.marks.parked.is_some() || !record.is_open();
+    if found.is_none() && status.container.is_some() && is_at_rest {
+        let late = host.engine.inspect(&name).await?;
+        found = late.filter(|late| late.state == State::Created);
+    }
+    let Some(inspect) = found else {
         let missing = match status.container {
             Some(_) => Container::Lost,
             None => Container::Unmade,

@@ -103,13 +103,23 @@ fn test_modules(source: &Source) -> Vec<Vec<String>> {
         .into_iter()
         .map(|word| word.text)
         .collect();
-    let pattern = ["#", "[", "cfg", "(", "test", ")", "]", "mod"];
-    let is_module = |window: &&[String]| window[..8] == pattern && window[9] == ";";
-    let path = |window: &[String]| {
-        let parents = source.module().into_iter().map(str::to_owned);
-        parents.chain([window[8].clone()]).collect()
-    };
-    words.windows(10).filter(is_module).map(path).collect()
+    let begins: [&[&str]; 2] = [
+        &["#", "[", "cfg", "(", "test", ")", "]", "mod"],
+        &[
+            "#", "[", "cfg", "(", "test", ")", "]", "pub", "(", "crate", ")", "mod",
+        ],
+    ];
+    let mut modules = Vec::new();
+    for begin in begins {
+        for window in words.windows(begin.len() + 2) {
+            let (head, rest) = window.split_at(begin.len());
+            if head == begin && rest[1] == ";" {
+                let parents = source.module().into_iter().map(str::to_owned);
+                modules.push(parents.chain([rest[0].clone()]).collect());
+            }
+        }
+    }
+    modules
 }
 
 /// Returns the files below `dirs` of the project whose name ends in one of `endings`, sorted.
@@ -195,16 +205,23 @@ fn without_tests(words: &[Word]) -> Vec<Word> {
             at += 1;
             continue;
         }
-        // The item ends with its block, or with a semicolon before there is one.
-        let mut depth = 0_usize;
+        // The item ends with its block, or with a semicolon before there is one; a field, a
+        // variant or an arm ends with a comma, or with the block around it.
+        let (mut depth, mut inner) = (0_usize, 0_usize);
         while at < words.len() {
             let word = text(at);
             at += 1;
             match word {
+                "(" | "[" => inner += 1,
+                ")" | "]" => inner = inner.saturating_sub(1),
                 "{" => depth += 1,
+                "}" if depth == 0 => {
+                    at -= 1;
+                    break;
+                }
                 "}" if depth == 1 => break,
                 "}" => depth -= 1,
-                ";" if depth == 0 => break,
+                ";" | "," if depth == 0 && inner == 0 => break,
                 _ => {}
             }
         }
