@@ -44,7 +44,7 @@ class Raw:
             self.socket = socket.create_connection(self.address, TIMEOUT_SECS)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         head = f"{method} {path} HTTP/1.1\r\n{self.head}Content-Length: {len(body)}\r\n\r\n"
-        self.socket.sendall(head.encode() + body)
+        self.send(head.encode(), body)
         while (end := self.rest.find(b"\r\n\r\n")) < 0:
             self.more()
         head, self.rest = self.rest[:end].lower(), self.rest[end + 4:]
@@ -55,6 +55,14 @@ class Raw:
         if not head.startswith(b"http/1.1 2"):
             raise RuntimeError(f"{method} {path}: {head[:60]!r} {reply[:300]!r}")
         return reply
+
+    def send(self, head, body):
+        # Without a copy of a large body.
+        sent = self.socket.sendmsg([head, body]) - len(head)
+        if sent < 0:
+            raise RuntimeError("the head did not fit into the socket")
+        if sent < len(body):
+            self.socket.sendall(memoryview(body)[sent:])
 
     @staticmethod
     def length(head):

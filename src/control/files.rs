@@ -37,10 +37,10 @@ use crate::id::{RequestId, SessionId};
 use crate::sandbox::commands::Halt;
 use crate::session::record::Notice;
 use crate::workspace::search::{Patience, Pattern, PatternError};
-use crate::workspace::{Expected, FileError, NotAPath, Place, RelPath, Workspaces};
+use crate::workspace::{Expected, FileError, NotAPath, Old, Place, RelPath, Workspaces};
 
 pub use asked::{Answer, Asked, Op};
-use blocking::{Hands, Length};
+use blocking::{Hands, Left, Length};
 pub use download::{Download, FileFacts, Sending};
 pub use given::GivenPath;
 use host::Site;
@@ -269,9 +269,9 @@ impl Control {
                     let answered = (answer, None);
                     let entry = entry_of(&account, &op, Some(&answered));
                     let noted = control.jot_down(&id, entry);
-                    ((Ok(answered.0), noted), old)
+                    ((Ok(answered.0), noted), left(old))
                 }
-                Ok((answer, old)) => ((Ok(answer), Noted::No), old),
+                Ok((answer, old)) => ((Ok(answer), Noted::No), left(old)),
                 Err(error) => ((Err(error), Noted::No), None),
             }
         };
@@ -292,6 +292,13 @@ impl Control {
         }
         Ok(((done, self.told(&trip.id, trip.news(reset))), noted))
     }
+}
+
+fn left(old: Option<Old>) -> Option<Left> {
+    old.map(|old| {
+        let bytes = old.bytes();
+        Left::of(old, bytes)
+    })
 }
 
 fn unnoted(done: Done) -> (Done, Noted) {

@@ -101,6 +101,14 @@ pub struct Placed {
 #[derive(Debug)]
 pub struct Old {
     _held: OwnedFd,
+    bytes: u64,
+}
+
+impl Old {
+    /// Returns how many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// Whether a file took the place of another.
@@ -326,7 +334,10 @@ pub(super) fn turn(parent: &Dir, name: &RelPath) -> Result<Turn, FileError> {
 /// Looks at what is to be replaced: a regular file, or nothing.
 fn look(parent: &Dir, name: &RelPath) -> Result<Option<(Old, Meta)>, FileError> {
     let (old, meta) = match parent.find(name) {
-        Ok((held, meta)) => (Old { _held: held }, meta),
+        Ok((held, meta)) => {
+            let bytes = meta.size;
+            (Old { _held: held, bytes }, meta)
+        }
         Err(FileError::NotFound) => return Ok(None),
         Err(error) => return Err(error),
     };

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::errand::{Account, Entry, Noted};
 use super::super::{Control, Refusal};
-use super::blocking::Length;
+use super::blocking::{Left, Length};
 use super::given::GivenPath;
 use super::host::{ENTRIES_MAX, kind_word, replacing};
 use super::refusal::{ErrorName, FileRefusal};
@@ -188,7 +188,10 @@ impl Control {
             } else {
                 Noted::No
             };
-            ((done, noted), changes.then_some((old, native)))
+            let bytes = native.adds().unwrap_or_default();
+            let bytes = bytes + old.as_ref().map_or(0, Old::bytes);
+            let left = changes.then(|| Left::of((old, native), bytes));
+            ((done, noted), left)
         };
         let done = self
             .0
