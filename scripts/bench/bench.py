@@ -10,6 +10,8 @@ import urllib.parse
 
 TIMEOUT_SECS = 120
 REST_SECS_MAX = 2
+# Bytes of a reply that is not copied once more.
+LARGE = 1 << 16
 
 
 class Client:
@@ -33,6 +35,7 @@ class Raw:
         self.address = (parts.hostname, parts.port or 80)
         self.head = f"Host: {parts.hostname}\r\nX-Sandbox-Token: {token}\r\nContent-Type: application/json\r\n"
         self.socket, self.rest, self.used = None, b"", 0
+        self.large = bytearray()
 
     def post(self, path, body):
         return self.request("POST", path, body)
@@ -53,7 +56,7 @@ class Raw:
         if b"connection: close" in head:
             self.socket, self.rest = None, b""
         if not head.startswith(b"http/1.1 2"):
-            raise RuntimeError(f"{method} {path}: {head[:60]!r} {reply[:300]!r}")
+            raise RuntimeError(f"{method} {path}: {head[:60]!r} {bytes(reply[:300])!r}")
         return reply
 
     def send(self, head, body):
@@ -70,15 +73,18 @@ class Raw:
         return int(lines[0].split(b":")[1]) if lines else 0
 
     def take(self, size):
+        """Returns the next bytes; many of them as a view that the next reply writes over."""
         if len(self.rest) < size:
-            pieces, got = [self.rest], len(self.rest)
+            if len(self.large) < size:
+                self.large = bytearray(size)
+            view, got = memoryview(self.large)[:size], len(self.rest)
+            view[:got], self.rest = self.rest, b""
             while got < size:
-                piece = self.socket.recv(1 << 20)
-                if not piece:
+                more = self.socket.recv_into(view[got:])
+                if not more:
                     raise RuntimeError("the connection was closed")
-                pieces.append(piece)
-                got += len(piece)
-            self.rest = b"".join(pieces)
+                got += more
+            return view if LARGE <= size else bytes(view)
         taken, self.rest = self.rest[:size], self.rest[size:]
         return taken
 
@@ -89,7 +95,7 @@ class Raw:
                 self.more()
             size = int(self.rest[:end].split(b";")[0], 16)
             self.rest = self.rest[end + 2:]
-            whole.append(self.take(size))
+            whole.append(bytes(self.take(size)))
             self.take(2)
             if size == 0:
                 return b"".join(whole)

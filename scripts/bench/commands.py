@@ -68,7 +68,7 @@ class Side:
 
     def command(self):
         body = EXEC if self.kind == "exec" else run_body()
-        reply = json.loads(self.raw.post(self.path(), json.dumps(body).encode()))
+        reply = json.loads(bytes(self.raw.post(self.path(), json.dumps(body).encode())))
         if reply["exit_code"] != 0:
             raise RuntimeError(f"{self.name}: {reply}")
 

@@ -141,8 +141,8 @@ def page(side, service, pid):
         elapsed, reply = bench.timed_ms(lambda: side.ask("read", asked))
         taken.append(elapsed)
         highest = max(highest, kib_of(pid, "VmHWM") if pid else 0)
-        if json.loads(reply)["content"].count("0" * 1023) != PAGE:
-            raise RuntimeError(reply[:300])
+        if json.loads(bytes(reply))["content"].count("0" * 1023) != PAGE:
+            raise RuntimeError(bytes(reply[:300]))
     more = f", at most {(highest - before) / 1024:.1f} MiB more memory than before" if pid else ""
     print(f"\n{PAGE} lines from line {LINES:,} of 2 GiB: {statistics.median(taken):.0f} ms{more}")
 
@@ -156,7 +156,7 @@ def five_mebibytes(side):
     side.ask("edit", {"path": "five", "old_string": "z" * 99 + "\n", "new_string": "w" * 99 + "\n",
                       "replace_all": True})
     edited = time.perf_counter()
-    back = json.loads(side.ask("read_bytes", {"path": "five"}))["content_b64"]
+    back = json.loads(bytes(side.ask("read_bytes", {"path": "five"})))["content_b64"]
     if base64.b64decode(back) != content.replace(b"z" * 99 + b"\n", b"w" * 99 + b"\n"):
         raise RuntimeError("five mebibytes did not come back as they were edited")
     print(f"5 MiB written in {(written - began) * 1000:.0f} ms, edited in {(edited - written) * 1000:.0f} ms, whole")
