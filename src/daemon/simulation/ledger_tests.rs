@@ -186,6 +186,7 @@ async fn a_container_may_go_when_its_time_has_passed_since_its_closing_was_asked
         (TTL, TTL - Duration::from_secs(5), false),
     ] {
         let (mut ledger, record) = opened();
+        tokio::time::sleep(Duration::from_secs(10)).await;
         ledger.rules.lifetimes.container_ttl = Some(TTL);
         let mut engine = Containers::new(Dice::new(0, 0));
         let container = engine.put(&id(), &ContainerKey::random());
