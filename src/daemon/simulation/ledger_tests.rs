@@ -183,7 +183,7 @@ async fn a_container_may_go_when_its_time_has_passed_since_its_closing_was_asked
     for (before, between, may_go) in [
         (Duration::ZERO, TTL, true),
         (TTL, Duration::ZERO, false),
-        (TTL, TTL - Duration::from_secs(5), false),
+        (TTL, Duration::from_secs(55), false),
     ] {
         let (mut ledger, record) = opened();
         tokio::time::sleep(Duration::from_secs(10)).await;
