@@ -130,10 +130,10 @@ impl Callers {
         work: impl Future<Output = Result<(), Refusal>> + Send + 'static,
     ) {
         let scene = self.scene.clone();
-        scene.state().ledger.ask(&id, ask);
+        let asked_at = scene.state().ledger.ask(&id, ask);
         self.waiting.spawn(async move {
             let done = work.await;
-            scene.state().ledger.answered(&id, ask);
+            scene.state().ledger.answered(&id, ask, asked_at);
             let told = match done {
                 Ok(()) => "done".to_owned(),
                 Err(refusal) => in_short(&refusal),

@@ -83,6 +83,8 @@ pub(super) struct Containers {
     images: BTreeSet<String>,
     n_made: u64,
     n_started: u64,
+    /// How often it has ended, and begun again.
+    pub(super) boots: u64,
     listeners: Vec<mpsc::UnboundedSender<Bytes>>,
     /// So many of a thousand events get lost, come late or come twice.
     pub(super) event_faults: u64,
@@ -188,6 +190,7 @@ impl Containers {
             images: BTreeSet::new(),
             n_made: 0,
             n_started: 0,
+            boots: 0,
             listeners: Vec::new(),
             event_faults: 0,
         }
@@ -248,12 +251,32 @@ impl Containers {
         }
     }
 
-    /// Ends all that runs.
-    pub(super) fn die_all(&mut self) {
+    /// Ends the engine, all that runs, and all that it was about to do.
+    pub(super) fn reboot(&mut self) {
+        self.boots += 1;
+        self.being_made.clear();
+        for container in self.all.values_mut() {
+            container.is_being_removed = false;
+        }
+        self.cut_events();
         let running: Vec<String> = self.running().map(|one| one.id.clone()).collect();
         for id in running {
             self.die(&id, 137, false);
         }
+    }
+
+    /// Makes such a container again, as a call does that comes late.
+    pub(super) fn make_late(&mut self, like: &Container) {
+        self.n_made += 1;
+        let id = format!("{:064x}", self.n_made);
+        let late = Container {
+            id: id.clone(),
+            doing: Doing::Created,
+            started: None,
+            files: BTreeSet::new(),
+            ..like.clone()
+        };
+        self.all.insert(id, late);
     }
 
     /// Removes a container with what is its own.

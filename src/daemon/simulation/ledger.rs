@@ -15,7 +15,8 @@ use crate::id::{Nonce, SessionId};
 use crate::policy::{Capacity, Lifetimes, Persist};
 use crate::session::record::{Closed, Purge, Reason, Record};
 
-/// How much earlier something was decided than it is seen on the disk, at most.
+/// How much earlier something was decided than it is seen on the disk, at most, as the
+/// runtime has it. The host's clocks may have gone on by more: it may sleep meanwhile.
 const COMMIT_MAX: Duration = Duration::from_secs(3);
 
 /// What an operator has set, as far as promises depend on it.
@@ -48,23 +49,38 @@ struct Claim {
     files: BTreeSet<u64>,
     /// Uses that go on.
     uses: u64,
-    /// Requests under way.
-    asked: BTreeMap<Ask, u64>,
+    /// Requests under way, each by when it was asked.
+    asked: BTreeMap<Ask, Vec<Duration>>,
     /// When uses were seen to begin or end.
     used_at: Vec<Duration>,
-    /// When it was closed.
+    /// When it was closed at the earliest.
     closed_at: Duration,
+}
+
+impl Claim {
+    /// Returns when it was asked first for a closing that is on the disk now; zero where
+    /// nobody had to ask.
+    fn closing_asked_at(&self, closed: &Record) -> Duration {
+        let closed = closed.marks.closed.as_ref();
+        if closed.is_none_or(|closed| closed.reason != Reason::Requested) {
+            return Duration::ZERO;
+        }
+        let asks = [Ask::Close, Ask::Purge].into_iter();
+        let asked = asks.filter_map(|ask| self.asked.get(&ask)).flatten();
+        asked.min().copied().unwrap_or_default()
+    }
 }
 
 /// All promises.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    rules: Rules,
+    pub(super) rules: Rules,
     claims: BTreeMap<SessionId, Claim>,
     pub(super) breaches: Vec<String>,
     began: Instant,
-    /// Time that passed for the host's clocks and not for the runtime's.
-    ahead: Duration,
+    /// Time that passed for the host's clocks and not for the runtime's: when, as the
+    /// runtime has it, and how much.
+    leaps: Vec<(Duration, Duration)>,
     /// When the daemon was last started.
     started_at: Duration,
     /// Containers of which the removal was asked for when they might go.
@@ -78,7 +94,7 @@ impl Ledger {
             claims: BTreeMap::new(),
             breaches: Vec::new(),
             began: Instant::now(),
-            ahead: Duration::ZERO,
+            leaps: Vec::new(),
             started_at: Duration::ZERO,
             doomed: BTreeSet::new(),
         }
@@ -86,7 +102,7 @@ impl Ledger {
 
     /// Notes that the host's clocks went on by so much at once.
     pub(super) fn pass(&mut self, span: Duration) {
-        self.ahead += span;
+        self.leaps.push((self.began.elapsed(), span));
     }
 
     /// Notes that a daemon begins.
@@ -102,15 +118,20 @@ impl Ledger {
         }
     }
 
-    /// Notes that something is asked.
-    pub(super) fn ask(&mut self, id: &SessionId, ask: Ask) {
-        *self.claim(id).asked.entry(ask).or_default() += 1;
+    /// Notes that something is asked; returns when.
+    pub(super) fn ask(&mut self, id: &SessionId, ask: Ask) -> Duration {
+        let now = self.now();
+        self.claim(id).asked.entry(ask).or_default().push(now);
+        now
     }
 
-    /// Notes that what was asked is answered.
-    pub(super) fn answered(&mut self, id: &SessionId, ask: Ask) {
-        if let Some(n) = self.claim(id).asked.get_mut(&ask) {
-            *n -= 1;
+    /// Notes that what was asked then is answered.
+    pub(super) fn answered(&mut self, id: &SessionId, ask: Ask, asked_at: Duration) {
+        if let Some(asked) = self.claim(id).asked.get_mut(&ask) {
+            let which = asked.iter().position(|at| *at == asked_at);
+            if let Some(which) = which {
+                asked.swap_remove(which);
+            }
         }
     }
 
@@ -169,7 +190,7 @@ impl Ledger {
         if let Some(breach) = self.judge_change(&id, (before, after), runs) {
             self.breach(format!("{id}: {breach}"));
         }
-        let now = self.now();
+        let (now, decided_at) = (self.now(), self.decided_at());
         let claim = self.claim(&id);
         let was_open = before.is_some_and(Record::is_open);
         match after {
@@ -183,7 +204,7 @@ impl Ledger {
             Some(after) => {
                 claim.token = None;
                 if was_open {
-                    claim.closed_at = now;
+                    claim.closed_at = decided_at.max(claim.closing_asked_at(after));
                 }
                 if is_purged(after) {
                     claim.files.clear();
@@ -256,7 +277,7 @@ impl Ledger {
         before: &Record,
         closed: &Closed,
     ) -> Option<String> {
-        let idle = self.idle(id, Duration::ZERO);
+        let idle = self.idle(id, self.now());
         let lifetimes = self.rules.lifetimes.clone();
         let gives_way = self.rules.capacity.max_open_sessions.is_some();
         let claim = self.claim(id);
@@ -293,9 +314,10 @@ impl Ledger {
             }
             (None, None) | (Some(_), Some(_)) => return None,
         };
-        let idle = self.idle(id, Duration::ZERO);
+        let idle = self.idle(id, self.now());
         // Who gives way is chosen before that is committed, and may be used in between.
-        let was_idle = self.idle(id, COMMIT_MAX);
+        let decided_at = self.decided_at();
+        let was_idle = self.idle(id, decided_at);
         let evicts = self.rules.capacity.evict_idle_after;
         let sleeps = self.rules.lifetimes.hibernate_idle_after;
         let is_used = self.is_used(id);
@@ -479,36 +501,48 @@ impl Ledger {
         let now = self.now();
         let claim = self.claim(id);
         let is_open = claim.record.as_ref().is_some_and(Record::is_open);
-        (!is_open).then(|| (now + COMMIT_MAX).saturating_sub(claim.closed_at))
+        (!is_open).then(|| now.saturating_sub(claim.closed_at))
     }
 
     fn needs(&mut self, id: &SessionId, asks: &[Ask], what: &str) -> Option<String> {
         let claim = self.claim(id);
         let is_asked = asks
             .iter()
-            .any(|ask| claim.asked.get(ask).is_some_and(|n| 0 < *n));
+            .any(|ask| claim.asked.get(ask).is_some_and(|asked| !asked.is_empty()));
         (!is_asked).then(|| format!("{what}, and nobody asked for it"))
     }
 
     /// Whether a session was in use when whatever is committed now was decided.
     fn is_used(&mut self, id: &SessionId) -> bool {
-        let now = self.now();
+        let decided_at = self.decided_at();
         let claim = self.claim(id);
         let last = claim.used_at.iter().max().copied().unwrap_or_default();
-        0 < claim.uses && last + COMMIT_MAX <= now
+        0 < claim.uses && last <= decided_at
     }
 
-    /// Returns how long a session was idle, but for uses as late as that.
-    fn idle(&mut self, id: &SessionId, late: Duration) -> Duration {
+    /// Returns how long a session was idle, but for uses after that.
+    fn idle(&mut self, id: &SessionId, until: Duration) -> Duration {
         let (now, started_at) = (self.now(), self.started_at);
         let uses = self.claim(id).used_at.iter();
-        let last = uses.filter(|at| **at + late <= now).max().copied();
+        let last = uses.filter(|at| **at <= until).max().copied();
         now.saturating_sub(last.unwrap_or_default().max(started_at))
     }
 
     /// Returns what the host's clocks have counted so far.
     pub(super) fn now(&self) -> Duration {
-        self.began.elapsed() + self.ahead
+        self.at(self.began.elapsed())
+    }
+
+    /// Returns what the host's clocks had counted when what is seen on the disk now was
+    /// decided, at the earliest.
+    fn decided_at(&self) -> Duration {
+        self.at(self.began.elapsed().saturating_sub(COMMIT_MAX))
+    }
+
+    /// Returns what the host's clocks had counted at a time of the runtime.
+    fn at(&self, time: Duration) -> Duration {
+        let leaps = self.leaps.iter().filter(|(at, _)| *at <= time);
+        time + leaps.map(|(_, span)| *span).sum::<Duration>()
     }
 
     fn claim(&mut self, id: &SessionId) -> &mut Claim {
@@ -529,48 +563,4 @@ fn is_purged(record: &Record) -> bool {
 pub(super) fn path_of(root: &Path, id: &SessionId, file: u64) -> PathBuf {
     let workspace = root.join(id.as_str()).join("workspace");
     workspace.join(format!("file-{file}"))
-}
-
-/// Says what became of an intent; nothing where only a use was noted.
-pub(super) fn in_words(before: Option<&Record>, after: Option<&Record>) -> Option<String> {
-    let id = &before.or(after)?.spec.id;
-    let Some(after) = after else {
-        return Some(format!("  store: {id} is dropped"));
-    };
-    let marks = &after.marks;
-    if before.is_some_and(|before| before.marks.generation == marks.generation) {
-        return None;
-    }
-    let stands = match (&marks.closed, &marks.parked) {
-        (Some(closed), _) => format!("closed as {} ({:?})", closed.reason.as_str(), closed.purge),
-        (None, Some(parked)) => format!("asleep as {}", parked.reason.as_str()),
-        (None, None) => "wanted".to_owned(),
-    };
-    Some(format!("  store: {id} is {stands} by {}", marks.generation))
-}
-
-/// Says what became of a session, to be counted.
-pub(super) fn in_a_word(before: Option<&Record>, after: Option<&Record>) -> Option<&'static str> {
-    let Some(after) = after else {
-        return Some("records dropped");
-    };
-    let is_new = before.is_none_or(|before| before.spec.nonce != after.spec.nonce);
-    let was_asleep = before.is_some_and(|before| before.marks.parked.is_some());
-    let was_open = before.is_some_and(Record::is_open);
-    match (&after.marks.closed, &after.marks.parked) {
-        (Some(closed), _) if was_open => Some(match closed.reason {
-            Reason::Idle => "sessions reaped",
-            Reason::Evicted => "sleepers closed to make room",
-            Reason::StartFailed => "openings that failed",
-            _ => "sessions closed",
-        }),
-        (None, Some(parked)) if !was_asleep => Some(match parked.reason {
-            Reason::Evicted => "sessions that gave way",
-            Reason::Idle | Reason::Requested => "sessions put to sleep",
-            _ => "sessions whose container ended",
-        }),
-        (None, None) if is_new => Some("sessions opened"),
-        (None, None) if was_asleep => Some("sessions woken"),
-        _ => None,
-    }
 }

@@ -41,7 +41,7 @@ fn opened() -> (Ledger, Record) {
     ledger.ask(&id(), Ask::Open);
     ledger.changed(None, Some(&record), true);
     ledger.opened(&id(), "token", Duration::ZERO);
-    ledger.answered(&id(), Ask::Open);
+    ledger.answered(&id(), Ask::Open, Duration::ZERO);
     assert_eq!(ledger.breaches, [""; 0]);
     (ledger, record)
 }
@@ -173,4 +173,49 @@ async fn a_file_that_goes_is_a_breach() {
     ledger.wrote(&id(), 2);
     ledger.judge_all(&engine);
     assert_told(&ledger, "has lost files: [2]");
+}
+
+/// The time of what is over counts from when its closing was asked for: the host may sleep
+/// between that and its commit, but what it slept before counts for nothing.
+#[tokio::test(start_paused = true)]
+async fn a_container_may_go_when_its_time_has_passed_since_its_closing_was_asked_for() {
+    const TTL: Duration = Duration::from_mins(1);
+    for (before, between, may_go) in [
+        (Duration::ZERO, TTL, true),
+        (TTL, Duration::ZERO, false),
+        (TTL, Duration::from_secs(55), false),
+    ] {
+        let (mut ledger, record) = opened();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        ledger.rules.lifetimes.container_ttl = Some(TTL);
+        let mut engine = Containers::new(Dice::new(0, 0));
+        let container = engine.put(&id(), &ContainerKey::random());
+        engine.write(&container, 1);
+        ledger.wrote(&id(), 1);
+        ledger.pass(before);
+        ledger.ask(&id(), Ask::Close);
+        ledger.pass(between);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let over = closed(&record, Reason::Requested);
+        ledger.changed(Some(&record), Some(&over), true);
+        ledger.doom(engine.find(&container).unwrap());
+        ledger.judge_removal(&engine.destroy(&container).unwrap());
+        assert_eq!(ledger.breaches.is_empty(), may_go, "{before:?} {between:?}");
+    }
+}
+
+/// Who gives way was chosen before that is seen: a use that begins in between is none of
+/// its business, however long the host sleeps meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_use_that_begins_between_a_choice_and_its_commit_is_no_breach() {
+    for (waits, is_breach) in [(1, false), (5, true)] {
+        let (mut ledger, record) = opened();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        ledger.used(&id(), 1);
+        ledger.pass(Duration::from_mins(1));
+        tokio::time::sleep(Duration::from_secs(waits)).await;
+        let asleep = record.with(record.marks.parked(NOW, Reason::Evicted));
+        ledger.changed(Some(&record), Some(&asleep), true);
+        assert_eq!(!ledger.breaches.is_empty(), is_breach, "{waits}");
+    }
 }

@@ -96,8 +96,10 @@ impl Scene {
 
     /// Has the engine do what it was asked, whatever becomes of who asked.
     async fn carry_out(self, request: Request, way: Way, held_up: Duration) -> Option<Reply> {
+        let boots = self.state().engine.boots;
         sleep(held_up).await;
         let begun = match way {
+            _ if self.is_cut_short(boots, way) => return None,
             Way::Fails => return Some(error(500, "something went wrong")),
             Way::LostBefore => return None,
             Way::DiesBefore => {
@@ -112,6 +114,9 @@ impl Scene {
             Begun::Refused(reply) => reply,
             Begun::Takes(takes) => {
                 sleep(takes).await;
+                if self.is_cut_short(boots, way) {
+                    return None;
+                }
                 self.finish(&request)
             }
         };
@@ -120,6 +125,15 @@ impl Scene {
             return None;
         }
         (way != Way::LostAfter).then_some(reply)
+    }
+
+    /// Whether the engine ended since it was asked: then it forgets what it was asked.
+    fn is_cut_short(&self, boots: u64, way: Way) -> bool {
+        let is_cut_short = self.state().engine.boots != boots;
+        if is_cut_short && matches!(way, Way::DiesBefore | Way::DiesAfter) {
+            self.crash.notify_one();
+        }
+        is_cut_short
     }
 
     fn finish(&self, request: &Request) -> Reply {
@@ -326,10 +340,10 @@ impl Observer for Scene {
     }
 
     fn changed(&self, before: Option<&Record>, after: Option<&Record>) {
-        if let Some(line) = super::ledger::in_words(before, after) {
+        if let Some(line) = super::tape::in_words(before, after) {
             self.tape.note(&line);
         }
-        if let Some(what) = super::ledger::in_a_word(before, after) {
+        if let Some(what) = super::tape::in_a_word(before, after) {
             self.tape.count(what);
         }
         let mut state = self.state();

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
+use crate::session::record::{Reason, Record};
+
 /// Lines that are kept.
 const LINES_MAX: usize = 20_000;
 
@@ -73,5 +75,49 @@ impl Tape {
 
     fn written(&self) -> MutexGuard<'_, Written> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says what became of an intent; nothing where only a use was noted.
+pub(super) fn in_words(before: Option<&Record>, after: Option<&Record>) -> Option<String> {
+    let id = &before.or(after)?.spec.id;
+    let Some(after) = after else {
+        return Some(format!("  store: {id} is dropped"));
+    };
+    let marks = &after.marks;
+    if before.is_some_and(|before| before.marks.generation == marks.generation) {
+        return None;
+    }
+    let stands = match (&marks.closed, &marks.parked) {
+        (Some(closed), _) => format!("closed as {} ({:?})", closed.reason.as_str(), closed.purge),
+        (None, Some(parked)) => format!("asleep as {}", parked.reason.as_str()),
+        (None, None) => "wanted".to_owned(),
+    };
+    Some(format!("  store: {id} is {stands} by {}", marks.generation))
+}
+
+/// Says what became of a session, to be counted.
+pub(super) fn in_a_word(before: Option<&Record>, after: Option<&Record>) -> Option<&'static str> {
+    let Some(after) = after else {
+        return Some("records dropped");
+    };
+    let is_new = before.is_none_or(|before| before.spec.nonce != after.spec.nonce);
+    let was_asleep = before.is_some_and(|before| before.marks.parked.is_some());
+    let was_open = before.is_some_and(Record::is_open);
+    match (&after.marks.closed, &after.marks.parked) {
+        (Some(closed), _) if was_open => Some(match closed.reason {
+            Reason::Idle => "sessions reaped",
+            Reason::Evicted => "sleepers closed to make room",
+            Reason::StartFailed => "openings that failed",
+            _ => "sessions closed",
+        }),
+        (None, Some(parked)) if !was_asleep => Some(match parked.reason {
+            Reason::Evicted => "sessions that gave way",
+            Reason::Idle | Reason::Requested => "sessions put to sleep",
+            _ => "sessions whose container ended",
+        }),
+        (None, None) if is_new => Some("sessions opened"),
+        (None, None) if was_asleep => Some("sessions woken"),
+        _ => None,
     }
 }

@@ -220,3 +220,66 @@ async fn who_lost_its_place_while_it_failed_sleeps_and_has_one_at_its_next_use()
     world.come_to_rest().await;
     assert_eq!(world.breaches(), [""; 0]);
 }
+
+/// What a seed found once: the session went by the container that was gone, and the one that
+/// a creation left late under its name stayed for ever.
+#[tokio::test(start_paused = true)]
+async fn a_container_that_comes_late_is_removed_whether_its_session_sleeps_or_is_over() {
+    for is_over in [false, true] {
+        let mut terms = testing::terms();
+        terms.lifetimes.persist = Persist::No;
+        terms.lifetimes.idle_timeout = 1_000 * SECOND;
+        let mut world = World::calm(0, Home::Host, terms);
+        let a = SessionId::parse("a").unwrap();
+        world.begin();
+        world.callers().open(Wish::of(&a));
+        world.pass(5 * SECOND).await;
+        let container = {
+            let state = world.scene.state();
+            state.engine.running().next().unwrap().clone()
+        };
+        if is_over {
+            world.callers().close(&a);
+        } else {
+            world.callers().hibernate(&a);
+        }
+        world.pass(5 * SECOND).await;
+        let count = |world: &World| world.scene.state().engine.all().count();
+        assert_eq!(count(&world), 0, "{is_over}");
+        world.scene.state().engine.make_late(&container);
+        assert_eq!(count(&world), 1, "{is_over}");
+        world.pass(300 * SECOND).await;
+        assert_eq!(count(&world), 0, "{is_over}");
+        let marks = world.record(&a).unwrap().marks.clone();
+        assert_eq!(marks.closed.is_some(), is_over);
+        world.come_to_rest().await;
+        assert_eq!(world.breaches(), [""; 0], "{is_over}");
+    }
+}
+
+/// No container too many would run if it were let in: it would wait for a place in vain.
+#[tokio::test(start_paused = true)]
+async fn who_would_wake_where_nobody_gives_way_is_refused_at_once_and_sleeps_on() {
+    let mut terms = testing::terms();
+    terms.capacity.max_sessions = Some(1);
+    terms.capacity.evict_idle_after = None;
+    let mut world = World::calm(0, Home::Host, terms);
+    let [a, b] = ["a", "b"].map(|name| SessionId::parse(name).unwrap());
+    world.begin();
+    world.callers().open(Wish::of(&a));
+    world.pass(5 * SECOND).await;
+    world.callers().hibernate(&a);
+    world.pass(5 * SECOND).await;
+    world.callers().open(Wish::of(&b));
+    world.pass(5 * SECOND).await;
+    assert!(world.record(&b).unwrap().marks.parked.is_none());
+    let asleep = world.record(&a).unwrap();
+    assert!(asleep.marks.parked.is_some());
+    world.callers().make_use(&a, 1, SECOND);
+    world.pass(SECOND).await;
+    assert_eq!(world.callers().waiting(), 0);
+    let after = world.record(&a).unwrap();
+    assert_eq!(after.marks.generation, asleep.marks.generation);
+    world.come_to_rest().await;
+    assert_eq!(world.breaches(), [""; 0]);
+}

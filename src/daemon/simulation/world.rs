@@ -331,7 +331,7 @@ impl World {
                 state.weather.away_until = Some(Instant::now() + away);
                 state.engine.cut_events();
                 if self.dice.chance(500) {
-                    state.engine.die_all();
+                    state.engine.reboot();
                 }
                 "the engine is away"
             }
@@ -382,9 +382,7 @@ impl World {
                 self.tape.note(&format!("{step}: the power fails"));
                 self.kill().await;
                 self.disk.lose_power();
-                let mut state = self.scene.state();
-                state.engine.cut_events();
-                state.engine.die_all();
+                self.scene.state().engine.reboot();
             }
             _ => {
                 self.tape.note(&format!("{step}: the daemon is stopped"));
