@@ -12,8 +12,9 @@ use rustix::fs::{CWD, RenameFlags};
 
 use super::beneath::tests::{path, workspace};
 use super::beneath::{Dir, Owner};
+use super::expected::Expected;
 use super::refused::FileError;
-use super::write::{Expected, Replacing, Survives};
+use super::write::{Replacing, Survives};
 
 const TIMES: u32 = 20_000;
 const SECRET: &[u8] = b"secret of the host";

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 use super::beneath::Dir;
+use super::expected::Expected;
 use super::path::RelPath;
 use super::refused::FileError;
-use super::write::Expected;
 
 /// Digits of a digest.
 const DIGITS: usize = 64;

@@ -9,10 +9,11 @@ use std::ops::Range;
 use encoding_rs::{Decoder, UTF_8};
 
 use super::beneath::{Dir, Meta};
+use super::expected::Expected;
 use super::path::RelPath;
 use super::refused::FileError;
 use super::text::{Decoding, Family, Sample};
-use super::write::{Draft, Expected, Replacing, turn};
+use super::write::{Draft, Replacing, turn};
 
 /// How often an edit begins anew because the sandbox changed the file meanwhile.
 const TRIES_MAX: u32 = 8;

@@ -25,6 +25,7 @@ mod beneath;
 mod digest;
 mod discard;
 mod edit;
+mod expected;
 mod homes;
 mod incoming;
 mod lines;
@@ -48,6 +49,7 @@ pub use beneath::{
 };
 pub use digest::ContentDigest;
 pub use edit::{Change, Edited, Times, replaced};
+pub use expected::Expected;
 pub use homes::HOMES_MAX;
 pub use incoming::{INCOMING, Incoming, NotPlaced, OldFiles};
 pub use lines::{Behind, Bounds, Cutter, End, SAMPLE_BYTES_MAX, Slice, Window, lines_of};
@@ -64,7 +66,7 @@ use rustix::io::Errno;
 pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
 pub use text::{Decoding, Family, Sample};
 pub use watch::{Alteration, NotWatched, Watch};
-pub use write::{Arrival, Draft, Expected, Old, Placed, Replacing, Survives};
+pub use write::{Arrival, Draft, Old, Placed, Replacing, Survives};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";

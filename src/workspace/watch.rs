@@ -227,7 +227,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::super::beneath::tests::{path, workspace};
-    use super::super::write::{Expected, Replacing, Survives};
+    use super::super::expected::Expected;
+    use super::super::write::{Replacing, Survives};
     use super::*;
 
     /// Reads until nothing is left.

@@ -565,21 +565,21 @@ fn why_a_session_sleeps_or_is_gone_is_told_whatever_ended_it() {
         })
     };
     assert_eq!(
-        all("first", "purged expired"),
+        all("first", "expired expired"),
         [
             "opened -",
             "evicted evicted",
             "closed evicted",
-            "purged expired"
+            "expired expired"
         ]
     );
     assert_eq!(
-        all("second", "purged expired"),
+        all("second", "expired expired"),
         [
             "opened -",
             "evicted evicted",
             "reaped idle",
-            "purged expired"
+            "expired expired"
         ]
     );
     assert_eq!(
