@@ -170,21 +170,6 @@ fn a_start_that_keeps_failing_is_explained_with_its_cause_and_the_next_attempt()
     assert!(why.contains(&image), "{why}");
 }
 
-/// Returns `op reason` of what became of a session.
-fn facts(api: &Api, id: &str) -> Vec<String> {
-    let page = api.json(
-        200,
-        &format!("GET /events?kind=lifecycle&session={id}"),
-        None,
-    );
-    let told = page["events"].as_array().unwrap().iter();
-    told.map(|one| {
-        let reason = one["reason"].as_str().unwrap_or("-");
-        format!("{} {reason}", one["op"].as_str().unwrap())
-    })
-    .collect()
-}
-
 #[test]
 fn a_session_is_put_to_sleep_and_woken_on_request_and_both_are_told_once() {
     let (daemon, api) = start(&[WORKSPACES]);
@@ -212,7 +197,7 @@ fn a_session_is_put_to_sleep_and_woken_on_request_and_both_are_told_once() {
         assert_eq!(running(&daemon.label()).len(), 1);
     }
     assert_eq!(
-        facts(&api, "a"),
+        api.facts("a"),
         ["opened -", "hibernated requested", "woken requested"]
     );
     let told = api.with_token(&token).exec("a", "cat file");
@@ -310,7 +295,7 @@ fn an_idle_session_sleeps_on_time_although_there_is_room_and_a_busy_one_does_not
         (&json!("kept\n"), &json!("hibernated"))
     );
     assert_eq!(
-        facts(&api, "idle"),
+        api.facts("idle"),
         ["opened -", "hibernated idle", "woken idle"]
     );
 }

@@ -122,9 +122,7 @@ fn a_kept_container_goes_when_it_has_stood_still_for_its_time_and_the_files_stay
         labelled(&daemon.label()).is_empty()
     });
     let all = ["opened -", "closed requested", "container_expired expired"];
-    wait("it is told", LATE, || {
-        (facts(&api, "s") == all).then_some(())
-    });
+    wait("it is told", LATE, || (api.facts("s") == all).then_some(()));
     api.open_id("s");
     assert_eq!(api.sh("s", "cat file"), "kept");
 }
@@ -523,21 +521,6 @@ fn falling_asleep_is_prompt_and_so_is_an_orderly_end_with_many_sessions() {
     assert!(p95 < Duration::from_secs(4), "{slept:?}");
 }
 
-/// Returns `op reason` of what became of a session, which may be gone.
-fn facts(api: &Api, id: &str) -> Vec<String> {
-    let page = api.json(
-        200,
-        &format!("GET /events?kind=lifecycle&session={id}"),
-        None,
-    );
-    let told = page["events"].as_array().unwrap().iter();
-    told.map(|one| {
-        let reason = one["reason"].as_str().unwrap_or("-");
-        format!("{} {reason}", one["op"].as_str().unwrap())
-    })
-    .collect()
-}
-
 #[test]
 fn why_a_session_sleeps_or_is_gone_is_told_whatever_ended_it() {
     let (_daemon, api) = start(&[
@@ -560,7 +543,7 @@ fn why_a_session_sleeps_or_is_gone_is_told_whatever_ended_it() {
     );
     let all = |id: &str, last: &str| {
         wait(&format!("{id} is {last}"), SOON, || {
-            let told = facts(&api, id);
+            let told = api.facts(id);
             told.last().is_some_and(|fact| fact == last).then_some(told)
         })
     };

@@ -161,6 +161,18 @@ impl Api {
         let name = info["container"].as_str().unwrap();
         docker(&["inspect", "--format", "{{.Id}}", name])
     }
+
+    /// Returns `op reason` of what became of a session, which may be gone.
+    pub(crate) fn facts(&self, id: &str) -> Vec<String> {
+        let path = format!("GET /events?kind=lifecycle&session={id}");
+        let page = self.json(200, &path, None);
+        let told = page["events"].as_array().unwrap().iter();
+        told.map(|one| {
+            let reason = one["reason"].as_str().unwrap_or("-");
+            format!("{} {reason}", one["op"].as_str().unwrap())
+        })
+        .collect()
+    }
 }
 
 /// Returns a request with a JSON body or none.
