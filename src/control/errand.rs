@@ -298,8 +298,21 @@ impl Control {
         }
     }
 
-    /// Commits what is to be in the logs before the reply.
-    pub(super) async fn commit_event(&self, id: &SessionId, batch: Batch) {
+    /// Sees to it that an entry is in the logs, or on its way to them, before the reply.
+    pub(super) async fn see_noted<'e>(
+        &self,
+        id: &SessionId,
+        noted: Noted,
+        entry: impl FnOnce() -> Entry<'e>,
+    ) {
+        match noted {
+            Noted::No => self.write_down(id, entry()).await,
+            Noted::Down => {}
+            Noted::Left(batch) => self.commit_event(id, batch).await,
+        }
+    }
+
+    async fn commit_event(&self, id: &SessionId, batch: Batch) {
         let committed = self.0.books.store.commit(batch).await.map(drop);
         complain(id, committed);
     }

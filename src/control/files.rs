@@ -188,14 +188,8 @@ impl Control {
             let told = answer.tell(reset);
             (answer, told)
         });
-        match noted {
-            Noted::No => {
-                let entry = entry_of(&trip.account, &trip.op, answered.as_ref().ok());
-                self.write_down(&trip.id, entry).await;
-            }
-            Noted::Down => {}
-            Noted::Left(batch) => self.commit_event(&trip.id, batch).await,
-        }
+        let entry = || entry_of(&trip.account, &trip.op, answered.as_ref().ok());
+        self.see_noted(&trip.id, noted, entry).await;
         answered.map(|(answer, _)| answer)
     }
 

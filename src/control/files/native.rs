@@ -203,11 +203,8 @@ impl Control {
         if removes {
             self.0.disks.note_removed(id);
         }
-        match noted {
-            Noted::No => self.write_down(id, entry_of(&account, &done)).await,
-            Noted::Down => {}
-            Noted::Left(batch) => self.commit_event(id, batch).await,
-        }
+        let entry = || entry_of(&account, &done);
+        self.see_noted(id, noted, entry).await;
         done
     }
 }
