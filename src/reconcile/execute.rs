@@ -87,6 +87,9 @@ pub struct Executor {
     pub policy: Current,
 }
 
+/// Why an opening that was admitted finds no place.
+const NO_ROOM: &str = "as many sandboxes run as may, and none of them is about to stop; try again";
+
 impl Executor {
     /// Does one step for a session.
     pub async fn execute(&self, step: Step, case: Case<'_>) -> Result<Next, Failure> {
@@ -464,6 +467,7 @@ impl Executor {
                     "the name {name} is taken by a container that sandboxd does not manage; remove or rename it"
                 ))
             }
+            Blame::Room => Failure::Unavailable(NO_ROOM.to_owned()),
             Blame::Dead => Failure::Refused(
                 "its container is dead and holds the only copy of its files; remove it by hand, or purge the session"
                     .to_owned(),

@@ -13,7 +13,7 @@ use super::health::EngineHealth;
 use super::holds::Holds;
 use super::key::Key;
 use super::observe::{Sight, observe};
-use super::plan::{Container, Progress, Room, Step, next_step};
+use super::plan::{Container, Past, Progress, Room, Step, next_step};
 use super::residents::Residents;
 use super::ticket::{Failure, Outcome, Tickets};
 use super::work::Work;
@@ -22,7 +22,7 @@ use crate::id::SessionId;
 use crate::policy::{Lifetimes, Policy};
 use crate::session::admission::Standing;
 use crate::session::lifecycle::{Activity, Aim, InUse, aim, lifetimes_under};
-use crate::session::record::{Reason, Record, Status};
+use crate::session::record::{Record, Status};
 
 /// One look at a session takes at most so many steps before others have a turn.
 pub const STEPS_MAX: usize = 16;
@@ -121,17 +121,7 @@ impl Passes {
                 return None;
             };
             self.dismiss(&moment);
-            let step = match self.decide(&moment) {
-                Step::AwaitRoom if self.waits_in_vain(id) => {
-                    if moment.status.incarnation == 0 {
-                        let why = Failure::Unavailable(NO_ROOM.to_owned());
-                        return self.failed(&moment, Step::AwaitRoom, why).await;
-                    }
-                    // Its next use finds it a place, or is told that there is none.
-                    Step::Park(Reason::Evicted)
-                }
-                step => step,
-            };
+            let step = self.decide(&moment);
             let ended = matches!(moment.sight.observed.container, Container::Stopped(..));
             if 0 < starts && ended && step == Step::Start {
                 match self.ended_at_once(&moment, first).await {
@@ -279,7 +269,10 @@ impl Passes {
         } else {
             Progress::Pending
         };
-        let room = self.room(&record.spec.id, *aim, progress, sight.observed.container);
+        let room = match self.room(&record.spec.id, *aim, progress, sight.observed.container) {
+            Room::Full if self.all_stay_but(&record.spec.id) => Room::Taken(past(status)),
+            room => room,
+        };
         next_step(*aim, sight.fate, progress, sight.observed, room)
     }
 
@@ -303,9 +296,8 @@ impl Passes {
         }
     }
 
-    /// Whether everybody who has a place stays, so that none becomes free for one who was
-    /// admitted: while it could not start, it was not counted.
-    fn waits_in_vain(&self, id: &SessionId) -> bool {
+    /// Whether everybody else who has a place stays, so that none becomes free.
+    fn all_stay_but(&self, id: &SessionId) -> bool {
         let store = &self.executor.books.store;
         let stays = |other: &SessionId| {
             let (record, status) = (store.record(other), store.status(other));
@@ -382,7 +374,9 @@ impl Passes {
         let books = &self.executor.books;
         // Whoever opened it is told now and may ask again; a session that never
         // ran must not come up later behind its caller's back.
-        self.release_unless_running(moment);
+        if !may_run(moment.sight.observed.container, step, &why) {
+            self.release(id);
+        }
         let is_stillborn = *aim == Aim::Running && status.incarnation == 0;
         let written = if is_stillborn {
             books.fail_opening(record).await
@@ -399,24 +393,6 @@ impl Passes {
                 warn!(session = %id, error = %unwritten(&error), "the failure could not be written down");
                 Some(later)
             }
-        }
-    }
-
-    /// Gives the place of a session back whose container certainly does not run.
-    fn release_unless_running(&self, moment: &Moment) {
-        match moment.sight.observed.container {
-            Container::Unknown
-            | Container::Running(_)
-            | Container::Paused
-            | Container::Removing
-            // A start whose reply was lost may have happened.
-            | Container::Created
-            | Container::Unmade => {}
-            Container::Keyless
-            | Container::Lost
-            | Container::Foreign
-            | Container::Stopped(..)
-            | Container::Dead => self.release(&moment.record.spec.id),
         }
     }
 
@@ -463,8 +439,35 @@ impl Passes {
 const NEVER_STARTS: &str =
     "the engine could not start its container, nor another that was made in its place";
 
-/// Why an opening that was admitted finds no place.
-const NO_ROOM: &str = "as many sandboxes run as may, and none of them is about to stop; try again";
+/// Whether a container may run after a step failed that was taken when this was seen of it.
+fn may_run(seen: Container, step: Step, why: &Failure) -> bool {
+    match seen {
+        Container::Unknown | Container::Running(_) | Container::Paused | Container::Removing => {
+            true
+        }
+        // A start may have happened, or be under way, unless the engine says that it failed:
+        // the next look tells.
+        Container::Created | Container::Stopped(..) => match why {
+            Failure::Engine(_) | Failure::Refused(_) => false,
+            Failure::Unavailable(_) | Failure::NoSpace(_) | Failure::Store(_) => {
+                step == Step::Start
+            }
+        },
+        Container::Keyless
+        | Container::Unmade
+        | Container::Lost
+        | Container::Foreign
+        | Container::Dead => false,
+    }
+}
+
+fn past(status: &Status) -> Past {
+    if status.incarnation == 0 {
+        Past::None
+    } else {
+        Past::Ran
+    }
+}
 
 /// How often a session is looked at whose engine came into doubt under the look.
 const LOOKS_MAX: usize = 3;
@@ -484,4 +487,28 @@ pub(super) fn aim_on_record(
 ) -> (Aim, Option<Timestamp>) {
     let (lifetimes, activity) = passes.ageing(policy, record, now);
     aim(&record.marks, &lifetimes, activity, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::plan::{Ending, Fit};
+
+    /// A ceiling holds for what may run too: only an answer says that a start failed.
+    #[test]
+    fn a_start_without_an_answer_keeps_its_place() {
+        let ended = Container::Stopped(Fit::Same, Ending::Ended);
+        let why = "a reason".to_owned();
+        let lost = Failure::Unavailable(why.clone());
+        let unwritten = Failure::Store(why.clone());
+        let answered = Failure::Engine(why);
+        for seen in [Container::Created, ended] {
+            assert!(may_run(seen, Step::Start, &lost));
+            assert!(may_run(seen, Step::Start, &unwritten));
+            assert!(!may_run(seen, Step::Start, &answered));
+            assert!(!may_run(seen, Step::RemoveContainer, &lost));
+        }
+        assert!(may_run(Container::Unknown, Step::LookAgain, &lost));
+        assert!(!may_run(Container::Unmade, Step::Create, &lost));
+    }
 }

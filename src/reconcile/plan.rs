@@ -149,6 +149,17 @@ pub enum Room {
     Free,
     /// As many run as may, though some are on their way out.
     Full,
+    /// As many run as may, and none is on its way out.
+    Taken(Past),
+}
+
+/// Whether a session has run before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// It has: its next use finds it a place, or is told that there is none.
+    Ran,
+    /// It never did, and whoever opens it waits.
+    None,
 }
 
 /// The one thing that comes next.
@@ -205,6 +216,8 @@ pub enum Blame {
     Dead,
     /// A container that we do not manage works on its files.
     Rival,
+    /// As many run as may, and all of them stay.
+    Room,
 }
 
 /// Decides the one thing that comes next.
@@ -279,8 +292,8 @@ fn prepared(observed: Observed, room: Room, then: Step) -> Step {
         (Rival::Running, _, _) => Step::Fail(Blame::Rival),
         (Rival::None, Image::Refused, _) => Step::Fail(Blame::Image),
         (Rival::None, Image::Absent, _) => Step::AwaitImage,
-        (Rival::None, Image::Presumed | Image::Ready, Room::Full) => Step::AwaitRoom,
         (Rival::None, Image::Presumed | Image::Ready, Room::Free) => with_workspace(observed, then),
+        (Rival::None, Image::Presumed | Image::Ready, full) => without_room(full),
     }
 }
 
@@ -288,8 +301,18 @@ fn prepared(observed: Observed, room: Room, then: Step) -> Step {
 fn started(observed: Observed, room: Room) -> Step {
     match (observed.rival, room) {
         (Rival::Running, _) => Step::Fail(Blame::Rival),
-        (Rival::None, Room::Full) => Step::AwaitRoom,
         (Rival::None, Room::Free) => with_workspace(observed, Step::Start),
+        (Rival::None, full) => without_room(full),
+    }
+}
+
+/// Waits for a place, unless none will become free: what was admitted and could not start
+/// was not counted meanwhile.
+fn without_room(room: Room) -> Step {
+    match room {
+        Room::Free | Room::Full => Step::AwaitRoom,
+        Room::Taken(Past::Ran) => Step::Park(Reason::Evicted),
+        Room::Taken(Past::None) => Step::Fail(Blame::Room),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Enumerates every aim, fate and observation, and lets each settle.
 
 use super::plan::{
-    Blame, Container, Ending, Fate, Fit, Ghost, Image, Life, Observed, Progress, Rival, Room, Step,
-    Workspace, next_step,
+    Blame, Container, Ending, Fate, Fit, Ghost, Image, Life, Observed, Past, Progress, Rival, Room,
+    Step, Workspace, next_step,
 };
 use crate::session::lifecycle::{Aim, InUse, Keep};
 use crate::session::record::Reason;
@@ -97,12 +97,19 @@ impl World {
     }
 }
 
+const ROOMS: [Room; 4] = [
+    Room::Free,
+    Room::Full,
+    Room::Taken(Past::Ran),
+    Room::Taken(Past::None),
+];
+
 fn every_world() -> Vec<World> {
     let mut worlds = Vec::new();
     for aim in AIMS {
         for fate in [Fate::Durable, Fate::Unique] {
             for progress in [Progress::Pending, Progress::Reached] {
-                for room in [Room::Free, Room::Full] {
+                for room in ROOMS {
                     for observed in every_observation() {
                         worlds.push(World {
                             aim,
@@ -183,8 +190,10 @@ fn a_session_that_should_run_runs_unless_there_is_a_stated_reason() {
             let step = now.step();
             let Some(next) = now.after(step) else {
                 let running = matches!(now.observed.container, Container::Running(_));
+                // It gave its place up, and its next use finds it another.
+                let sleeps = world.room == Room::Taken(Past::Ran) && now.aim != Aim::Running;
                 assert!(
-                    running || matches!(step, Step::Fail(_)),
+                    running || sleeps || matches!(step, Step::Fail(_)),
                     "{world:?} rests as {now:?}"
                 );
                 break;
@@ -347,8 +356,11 @@ fn a_ghost_keeps_no_running_sleeping_or_closed_session_from_being_as_it_is() {
 fn no_container_starts_beyond_the_ceiling_or_beside_a_rival() {
     for world in every_world() {
         let step = world.step();
-        if world.room == Room::Full {
+        if world.room != Room::Free {
             assert!(!matches!(step, Step::Create | Step::Start), "{world:?}");
+        }
+        if matches!(world.room, Room::Taken(_)) {
+            assert_ne!(step, Step::AwaitRoom, "it would wait in vain: {world:?}");
         }
         if world.observed.rival == Rival::Running {
             assert!(

@@ -22,7 +22,8 @@ struct Places {
 }
 
 impl Residents {
-    /// Takes a place for a session that is to start, or makes it wait for one.
+    /// Takes a place for a session that is to start and whose container does not run, or
+    /// makes it wait for one: then it has none.
     pub fn claim(&self, id: &SessionId, limit: Option<u64>) -> Room {
         let mut places = self.places();
         let others = places.taken.iter().filter(|other| *other != id).count();
@@ -34,6 +35,7 @@ impl Residents {
             places.taken.insert(id.clone());
             Room::Free
         } else {
+            places.taken.remove(id);
             places.waiting.insert(id.clone());
             Room::Full
         }
@@ -45,7 +47,8 @@ impl Residents {
         places.counted.then(|| places.taken.clone())
     }
 
-    /// Notes that a session's container runs, whatever the ceiling says.
+    /// Notes that a session's container runs, or may for all that is known, whatever the
+    /// ceiling says.
     pub fn note(&self, id: &SessionId) {
         self.places().taken.insert(id.clone());
     }
@@ -106,5 +109,17 @@ mod tests {
         assert_eq!(residents.release(&a), BTreeSet::from([b.clone()]));
         assert_eq!(residents.claim(&b, Some(1)), Room::Free);
         assert_eq!(residents.claim(&a, None), Room::Free);
+    }
+
+    #[test]
+    fn who_may_run_has_a_place_until_a_look_finds_it_stopped_and_no_place_free() {
+        let residents = Residents::default();
+        let [a, b] = ["a", "b"].map(|id| SessionId::parse(id).unwrap());
+        residents.note(&a);
+        residents.note(&b);
+        residents.counted();
+        assert_eq!(residents.claim(&a, Some(1)), Room::Full);
+        assert_eq!(residents.claim(&b, Some(1)), Room::Free);
+        assert_eq!(residents.holders(), Some(BTreeSet::from([b])));
     }
 }

@@ -18,6 +18,7 @@ use crate::cause::chain;
 use crate::docker;
 use crate::docker::containers::Label;
 use crate::docker::inspect::{State, Summary};
+use crate::id::ContainerKey;
 use crate::session::Sweeps;
 use crate::session::blueprint::{LABEL_INSTANCE, LABEL_KEY};
 use crate::session::lifecycle::{Aim, Keep};
@@ -118,6 +119,10 @@ impl Resync {
     }
 
     /// Gives each container that runs its place, before anything is started.
+    ///
+    /// At first each has one too whose session is not yet what it should be: the engine may
+    /// be at a start that an earlier run of the daemon asked for, which no listing shows. A
+    /// look at it tells.
     fn count(&self, listed: &[Summary]) {
         let passes = &self.passes;
         let running: BTreeSet<&str> = listed
@@ -126,10 +131,19 @@ impl Resync {
             .filter_map(|line| line.labels.get(LABEL_KEY).map(String::as_str))
             .collect();
         let store = &passes.executor.books.store;
+        let is_first = passes.residents.holders().is_none();
         for record in store.records() {
             let status = store.status(&record.spec.id);
-            let key = status.as_deref().and_then(|status| status.key.as_ref());
-            if key.is_some_and(|key| running.contains(key.as_str())) {
+            let Some(status) = status.as_deref() else {
+                continue;
+            };
+            let runs = |key: &ContainerKey| running.contains(key.as_str());
+            let is_unsettled = is_first && !status.has_reached(&record.marks);
+            if status
+                .key
+                .as_ref()
+                .is_some_and(|key| runs(key) || is_unsettled)
+            {
                 passes.residents.note(&record.spec.id);
             }
         }

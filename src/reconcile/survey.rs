@@ -337,7 +337,7 @@ fn waits_for(step: Step) -> Option<&'static str> {
         Step::AwaitRemoval
         | Step::AwaitRoom
         | Step::AwaitImage
-        | Step::Fail(Blame::Image | Blame::Name | Blame::Dead)
+        | Step::Fail(Blame::Image | Blame::Name | Blame::Dead | Blame::Room)
         | Step::Settle
         | Step::TakeKey
         | Step::Create

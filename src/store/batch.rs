@@ -38,6 +38,7 @@ pub(super) enum Op {
     DropRun(SessionId, RunId),
     PutTokenKeyId(String),
     PutEngineId(String),
+    AgesFrom(Timestamp),
     Rebuild(Progress),
 }
 
@@ -109,6 +110,12 @@ impl Batch {
     #[must_use]
     pub fn put_engine_id(self, id: String) -> Self {
         self.with(Op::PutEngineId(id))
+    }
+
+    /// Has nothing taken to be older than this instant.
+    #[must_use]
+    pub(super) fn ages_from(self, instant: Timestamp) -> Self {
+        self.with(Op::AgesFrom(instant))
     }
 
     /// Takes down how far the rebuild has got, where one is under way.

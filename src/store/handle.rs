@@ -68,6 +68,8 @@ struct Handle {
     /// Closed when the committer ends.
     ended: watch::Receiver<()>,
     last_order: AtomicU64,
+    /// From when on things age, in microseconds: the next batch says so.
+    ages_from: AtomicU64,
     instance: InstanceId,
     set_aside: Option<PathBuf>,
 }
@@ -88,6 +90,7 @@ impl Store {
             set_aside,
         } = open::open(options)?;
         let last_order = AtomicU64::new(mirror.order());
+        let ages_from = AtomicU64::new(mirror.meta.ages_from.micros());
         let instance = mirror.meta.instance.clone();
         let log_end = mirror.service_log_end();
         let shared = Arc::new(Shared {
@@ -120,6 +123,7 @@ impl Store {
             committer: Mutex::new(Some(committer)),
             ended,
             last_order,
+            ages_from,
             instance,
             set_aside,
         })))
@@ -134,6 +138,7 @@ impl Store {
     ) -> Self {
         let mirror = read(&shared.mirror);
         let (order, instance) = (mirror.order(), mirror.meta.instance.clone());
+        let ages_from = AtomicU64::new(mirror.meta.ages_from.micros());
         drop(mirror);
         Self(Arc::new(Handle {
             shared,
@@ -142,6 +147,7 @@ impl Store {
             committer: Mutex::new(None),
             ended,
             last_order: AtomicU64::new(order),
+            ages_from,
             instance,
             set_aside: None,
         }))
@@ -206,10 +212,42 @@ impl Store {
             .await
             .map_err(|_| CommitError::Closed)?;
         self.send(Request::Commit(Waiting {
-            batch,
+            batch: self.aged(batch),
             caller,
             _place: place,
         }))
+    }
+
+    /// Has a batch say from when on things age, unless that is on the disk.
+    fn aged(&self, batch: Batch) -> Batch {
+        let ages_from = Timestamp::from_micros(self.0.ages_from.load(Ordering::Relaxed));
+        if self.ages_from() == ages_from {
+            batch
+        } else {
+            batch.ages_from(ages_from)
+        }
+    }
+
+    /// Returns the instant that nothing is taken to be older than; zero where there is none.
+    pub fn ages_from(&self) -> Timestamp {
+        self.mirror().meta.ages_from
+    }
+
+    /// Has nothing taken to be older than this instant, in later runs too.
+    ///
+    /// It is on the disk in a moment, and before whatever is committed from now on.
+    pub fn age_from(&self, instant: Timestamp) {
+        self.0.ages_from.store(instant.micros(), Ordering::Relaxed);
+        let Ok(place) = Arc::clone(&self.0.places).try_acquire_owned() else {
+            return;
+        };
+        let sent = self.send(Request::Commit(Waiting {
+            batch: self.aged(Batch::new()),
+            caller: Caller::Relies { journaled: None },
+            _place: place,
+        }));
+        // Where the committer has ended, nothing is committed any more.
+        drop(sent);
     }
 
     /// Returns the record of a session.

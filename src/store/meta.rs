@@ -28,6 +28,7 @@ const KEY_BEAT: &[u8] = b"beat";
 const KEY_TALLY: &[u8] = b"tally";
 const KEY_REBUILT: &[u8] = b"rebuilt";
 const KEY_JOURNAL: &[u8] = b"journal";
+const KEY_AGES_FROM: &[u8] = b"ages_from";
 
 /// What the store knows of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub(super) struct Meta {
     pub(super) engine_id: Option<String>,
     /// The highest place in the order of opening given to a record so far.
     pub(super) order: u64,
+    /// Nothing is taken to be older than this instant.
+    pub(super) ages_from: Timestamp,
     /// What the rows add up to; none in a store of an earlier build.
     pub(super) tally: Option<Tally>,
     /// Set while the records of a rebuilt store are not confirmed.
@@ -113,6 +116,7 @@ impl Meta {
             token_key_id: None,
             engine_id: None,
             order: 0,
+            ages_from: Timestamp::ZERO,
             tally: None,
             rebuilt: None,
         }
@@ -148,6 +152,7 @@ impl Meta {
         put(KEY_TOKEN_KEY, codec::encode(&self.token_key_id)?);
         put(KEY_ENGINE, codec::encode(&self.engine_id)?);
         put(KEY_ORDER, codec::encode(&self.order)?);
+        put(KEY_AGES_FROM, codec::encode(&self.ages_from)?);
         put(KEY_TALLY, codec::encode(&self.tally)?);
         put(KEY_REBUILT, codec::encode(&self.rebuilt)?);
         Ok(())
@@ -168,6 +173,9 @@ impl Meta {
         }
         if self.order != before.order {
             put(KEY_ORDER, codec::encode(&self.order)?);
+        }
+        if self.ages_from != before.ages_from {
+            put(KEY_AGES_FROM, codec::encode(&self.ages_from)?);
         }
         if self.rebuilt != before.rebuilt {
             put(KEY_REBUILT, codec::encode(&self.rebuilt)?);
@@ -227,6 +235,7 @@ pub(super) fn load(tree: &sled::Tree) -> Result<Option<Meta>, Fault> {
         token_key_id: optional(tree, KEY_TOKEN_KEY)?.flatten(),
         engine_id: optional(tree, KEY_ENGINE)?.flatten(),
         order: optional(tree, KEY_ORDER)?.unwrap_or(0),
+        ages_from: optional(tree, KEY_AGES_FROM)?.unwrap_or_default(),
         tally: optional(tree, KEY_TALLY)?.flatten(),
         rebuilt: optional(tree, KEY_REBUILT)?.flatten(),
     }))

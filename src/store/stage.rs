@@ -94,6 +94,9 @@ impl Draft<'_> {
             Op::PutEngineId(id) => self
                 .put_meta(|meta| meta.engine_id = Some(id))
                 .map_err(invalid),
+            Op::AgesFrom(instant) => self
+                .put_meta(|meta| meta.ages_from = instant)
+                .map_err(invalid),
             Op::Rebuild(progress) => self
                 .put_meta(|meta| meta.rebuild(progress))
                 .map_err(invalid),

@@ -2,16 +2,18 @@
 //!
 //! A call has two ends: at the first it is refused, or begins and takes a while; at the
 //! second it has its effect. A name is taken from the first end of a creation on, and a
-//! container shows as being removed from the first end of its removal on.
+//! container shows as being removed from the first end of its removal on. While one is being
+//! started, all else that is asked of it waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::dice::Dice;
@@ -51,6 +53,8 @@ pub(super) struct Container {
     oom: bool,
     started: Option<Timestamp>,
     is_being_removed: bool,
+    /// Held while it is being started.
+    pub(super) lock: Arc<Mutex<()>>,
     /// What was written to its own file system.
     pub(super) files: BTreeSet<u64>,
 }
@@ -257,6 +261,7 @@ impl Containers {
         self.being_made.clear();
         for container in self.all.values_mut() {
             container.is_being_removed = false;
+            container.lock = Arc::default();
         }
         self.cut_events();
         let running: Vec<String> = self.running().map(|one| one.id.clone()).collect();
@@ -273,6 +278,7 @@ impl Containers {
             id: id.clone(),
             doing: Doing::Created,
             started: None,
+            lock: Arc::default(),
             files: BTreeSet::new(),
             ..like.clone()
         };
@@ -482,6 +488,7 @@ impl Containers {
             oom: false,
             started: None,
             is_being_removed: false,
+            lock: Arc::default(),
             files: BTreeSet::new(),
         };
         self.all.insert(id.clone(), container);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Response;
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
 use super::dice::Dice;
@@ -97,7 +97,27 @@ impl Scene {
     /// Has the engine do what it was asked, whatever becomes of who asked.
     async fn carry_out(self, request: Request, way: Way, held_up: Duration) -> Option<Reply> {
         let boots = self.state().engine.boots;
+        let held = self.wait_for_start(&request).await;
         sleep(held_up).await;
+        let reply = self.do_as_asked(&request, way, boots).await;
+        drop(held);
+        reply
+    }
+
+    /// Waits for whoever is at a start of the container that is asked for, as the engine
+    /// does, which holds it locked meanwhile; returns what holds it, for a start.
+    async fn wait_for_start(&self, request: &Request) -> Option<OwnedMutexGuard<()>> {
+        let (method, path) = request.words();
+        let ["containers", wanted, ..] = path[..] else {
+            return None;
+        };
+        let lock = self.state().engine.find(wanted)?.lock.clone();
+        let held = lock.lock_owned().await;
+        let starts = method == "POST" && path.last() == Some(&"start");
+        starts.then_some(held)
+    }
+
+    async fn do_as_asked(&self, request: &Request, way: Way, boots: u64) -> Option<Reply> {
         let begun = match way {
             _ if self.is_cut_short(boots, way) => return None,
             Way::Fails => return Some(error(500, "something went wrong")),
@@ -107,7 +127,7 @@ impl Scene {
                 return None;
             }
             Way::Well | Way::LostAfter | Way::Slow | Way::DiesAfter => {
-                self.state().engine.begin(&request)
+                self.state().engine.begin(request)
             }
         };
         let reply = match begun {
@@ -117,7 +137,7 @@ impl Scene {
                 if self.is_cut_short(boots, way) {
                     return None;
                 }
-                self.finish(&request)
+                self.finish(request)
             }
         };
         if way == Way::DiesAfter {
