@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the deterministic simulation in release mode: whole lives of the daemon in a world of
+# Runs the deterministic simulation, optimised: whole lives of the daemon in a world of
 # mishaps, one for each seed. Usage: scripts/simulate.sh [SEEDS [FIRST]]
 #
 # Ends with what happened in all of them, or with the first seed that failed, its last
@@ -14,6 +14,6 @@ FIRST=${2:-0}
 need_rust
 began=$(date +%s)
 SANDBOXD_SIM_SEEDS=$SEEDS SANDBOXD_SIM_FROM=$FIRST \
-  cargo test --release --locked --lib -- --nocapture --exact \
+  cargo test --profile simulation --locked --lib -- --nocapture --exact \
   daemon::simulation::tests::whatever_goes_wrong_nothing_is_lost_and_all_comes_to_rest
 say "$SEEDS seeds from $FIRST on took $(($(date +%s) - began)) s, the build included"

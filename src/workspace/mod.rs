@@ -31,6 +31,7 @@ mod incoming;
 mod lines;
 mod locks;
 mod path;
+mod placed;
 mod read;
 mod refused;
 mod text;
@@ -56,6 +57,7 @@ pub use lines::{Behind, Bounds, Cutter, End, SAMPLE_BYTES_MAX, Slice, Window, li
 pub use path::{
     NAME_BYTES_MAX, NotAPath, PATH_BYTES_MAX, Place, RelPath, WireName, has_dot, is_absolute,
 };
+pub use placed::{Arrival, Old, Placed};
 pub use read::{CHUNK_BYTES_MAX, Chunks};
 pub use refused::FileError;
 pub use remove::{Remaining, Remains};
@@ -66,7 +68,7 @@ use rustix::io::Errno;
 pub use sidecar::{Found, Life, Noted, SIDECAR, SIDECAR_BYTES_MAX, Sidecar};
 pub use text::{Decoding, Family, Sample};
 pub use watch::{Alteration, NotWatched, Watch};
-pub use write::{Arrival, Draft, Old, Placed, Replacing, Survives};
+pub use write::{Draft, Replacing, Survives};
 
 /// The directory of a session that is mounted into its container.
 pub const MOUNTED: &str = "workspace";

@@ -8,6 +8,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+
 use super::beneath::{Meta, Opened};
 use super::refused::FileError;
 
@@ -46,13 +49,20 @@ impl Opened {
         if bytes_max < self.meta.size {
             return Err(too_large(self.meta.size));
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(self.meta.size).unwrap_or(0));
-        for chunk in self.chunks(0, bytes_max.saturating_add(1)) {
-            bytes.extend_from_slice(&chunk?);
-        }
-        match len(&bytes) {
-            read if bytes_max < read => Err(too_large(read)),
-            _ => Ok(bytes),
+        // One more than it says it has, so that its end is seen without a further buffer.
+        let room = usize::try_from(self.meta.size).unwrap_or(usize::MAX);
+        let mut bytes = Vec::with_capacity(room.saturating_add(1));
+        loop {
+            if bytes.capacity() == bytes.len() {
+                bytes.reserve(CHUNK_BYTES_MAX);
+            }
+            let at = len(&bytes);
+            match rustix::io::pread(&self.file, spare_capacity(&mut bytes), at) {
+                Ok(0) => return Ok(bytes),
+                Ok(_) if bytes_max < len(&bytes) => return Err(too_large(len(&bytes))),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 

@@ -10,8 +10,8 @@
 //! written to. If it was itself moved, the file moved with it, which is told.
 
 use std::fs::File;
-use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::io::{self, IoSlice, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use super::beneath::{Dir, Kind, Meta, Owner, own, own_descriptors};
 use super::expected::Expected;
 use super::locks::{self, Turn};
 use super::path::RelPath;
+use super::placed::{Arrival, Old, Placed, reserve};
 use super::refused::FileError;
 use crate::id::Nonce;
 
@@ -27,6 +28,8 @@ use crate::id::Nonce;
 const NEW_FILE: u32 = 0o644;
 /// What a file keeps of its mode when it is replaced: no bit that lends its owner's rights.
 const KEPT_MODE: u32 = 0o777;
+/// Pieces that are written at once, as many as the kernel takes (`UIO_MAXIOV`).
+const PIECES_MAX: usize = 1_024;
 /// How the name begins and ends that a file has before it is in its place.
 const ASIDE_BEGINS: &str = ".sandboxd-";
 const ASIDE_ENDS: &str = ".tmp";
@@ -65,44 +68,9 @@ pub struct Draft {
     aside: Option<String>,
     file: File,
     n_bytes: u64,
+    /// Whether it has room on the disk for all of them.
+    is_reserved: bool,
     how: Replacing,
-}
-
-/// A file that was put in its place.
-#[derive(Debug)]
-pub struct Placed {
-    /// What is there now.
-    pub meta: Meta,
-    /// Whether it was new.
-    pub arrival: Arrival,
-    /// What was there before.
-    pub old: Option<Old>,
-}
-
-/// A file that gave way to another.
-///
-/// Its room is freed when this is dropped, unless somebody else has it still. That blocks,
-/// and takes longer than all the rest of a small write.
-#[derive(Debug)]
-pub struct Old {
-    _held: OwnedFd,
-    bytes: u64,
-}
-
-impl Old {
-    /// Returns how many bytes it has.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-/// Whether a file took the place of another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// Nothing was there.
-    New,
-    /// Its old content is gone.
-    Replaced,
 }
 
 impl Dir {
@@ -119,10 +87,13 @@ impl Dir {
         pieces: impl IntoIterator<Item = P>,
         how: Replacing,
     ) -> Result<Placed, FileError> {
+        let pieces: Vec<P> = pieces.into_iter().collect();
+        let mut pieces: Vec<IoSlice<'_>> = pieces
+            .iter()
+            .map(|one| IoSlice::new(one.as_ref()))
+            .collect();
         let mut draft = self.draft(path, how)?;
-        for piece in pieces {
-            draft.append(piece.as_ref())?;
-        }
+        draft.append_all(&mut pieces)?;
         draft.place()
     }
 
@@ -159,24 +130,46 @@ impl Draft {
             aside,
             file,
             n_bytes: 0,
+            is_reserved: false,
             how,
         })
     }
 
     /// Appends to the new content.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), FileError> {
-        let limit = self.how.bytes_max;
-        let more = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let bytes_then = self.n_bytes.saturating_add(more);
-        if limit < bytes_then {
-            return Err(FileError::TooLarge {
-                bytes: bytes_then,
-                limit,
-            });
-        }
+        let bytes_then = self.bytes_with(bytes.len())?;
         self.file.write_all(bytes)?;
         self.n_bytes = bytes_then;
         Ok(())
+    }
+
+    /// Appends all that the new content consists of, for which room is taken first.
+    fn append_all(&mut self, mut pieces: &mut [IoSlice<'_>]) -> Result<(), FileError> {
+        let n_bytes = pieces.iter().map(|piece| piece.len()).sum();
+        let bytes_then = self.bytes_with(n_bytes)?;
+        self.is_reserved = reserve(&self.file, bytes_then)?;
+        while 0 < pieces.iter().map(|piece| piece.len()).sum::<usize>() {
+            let (some, _) = pieces.split_at(pieces.len().min(PIECES_MAX));
+            match rustix::io::writev(&self.file, some) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(n) => IoSlice::advance_slices(&mut pieces, n),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.n_bytes = bytes_then;
+        Ok(())
+    }
+
+    /// Returns how many bytes it has with so many more.
+    fn bytes_with(&self, more: usize) -> Result<u64, FileError> {
+        let limit = self.how.bytes_max;
+        let more = u64::try_from(more).unwrap_or(u64::MAX);
+        let bytes = self.n_bytes.saturating_add(more);
+        if limit < bytes {
+            return Err(FileError::TooLarge { bytes, limit });
+        }
+        Ok(bytes)
     }
 
     /// Puts the new content in its place; returns what is there now.
@@ -226,7 +219,13 @@ impl Draft {
             } else {
                 Arrival::New
             },
-            old: old.map(|(old, _)| old),
+            old: old.map(|(old, _)| {
+                if self.is_reserved {
+                    old.gives_way_to(&self.file)
+                } else {
+                    old
+                }
+            }),
         })
     }
 
@@ -303,7 +302,7 @@ fn look(parent: &Dir, name: &RelPath) -> Result<Option<(Old, Meta)>, FileError> 
     let (old, meta) = match parent.find(name) {
         Ok((held, meta)) => {
             let bytes = meta.size;
-            (Old { _held: held, bytes }, meta)
+            (Old::new(held, bytes), meta)
         }
         Err(FileError::NotFound) => return Ok(None),
         Err(error) => return Err(error),
@@ -537,6 +536,26 @@ mod tests {
         let draft = dir.draft(&path("a/f"), how()).unwrap();
         std::fs::remove_dir(temp.path().join("a")).unwrap();
         assert!(matches!(draft.commit(), Err(FileError::Moved)));
+    }
+
+    #[test]
+    fn a_file_in_many_pieces_is_whole_and_takes_no_more_room_than_it_has_bytes() {
+        let (temp, dir) = workspace();
+        let pieces: Vec<Vec<u8>> = (0..3_000_u32).map(|n| n.to_string().into_bytes()).collect();
+        let placed = dir.write_pieces(&path("f"), &pieces, how()).unwrap();
+        assert_eq!(
+            std::fs::read(temp.path().join("f")).unwrap(),
+            pieces.concat()
+        );
+        let block = 4_096;
+        let rounded = placed.meta.size.div_ceil(block) * block;
+        assert!(placed.meta.disk_bytes <= rounded, "{:?}", placed.meta);
+        // What gives way is let go of with no word to what took its place.
+        let again = dir.write_pieces(&path("f"), [b"new"], how()).unwrap();
+        drop(again.old.unwrap());
+        assert_eq!(std::fs::read(temp.path().join("f")).unwrap(), b"new");
+        let empty = dir.write_pieces(&path("f"), [b""; 2], how()).unwrap();
+        assert_eq!((empty.meta.size, empty.arrival), (0, Arrival::Replaced));
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Scene {
         let ["containers", wanted, ..] = path[..] else {
             return None;
         };
-        let lock = self.state().engine.find(wanted)?.lock.clone();
+        let lock = Arc::clone(&self.state().engine.find(wanted)?.lock);
         let held = lock.lock_owned().await;
         let starts = method == "POST" && path.last() == Some(&"start");
         starts.then_some(held)
