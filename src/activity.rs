@@ -39,6 +39,10 @@ struct Entry {
 pub struct Lease {
     leases: Leases,
     id: SessionId,
+    began: Timestamp,
+    /// What was known when it began: the last use, and whether the store did not know it.
+    before: (Option<Timestamp>, bool),
+    is_void: bool,
 }
 
 /// Holds a session against any use.
@@ -79,11 +83,15 @@ impl Leases {
         if entry.exclusive {
             return None;
         }
+        let before = (entry.last_used, entry.dirty);
         entry.shared += 1;
         entry.touch(now);
         Some(Lease {
             leases: self.clone(),
             id: id.clone(),
+            began: now,
+            before,
+            is_void: false,
         })
     }
 
@@ -162,12 +170,23 @@ impl Entry {
     }
 }
 
+impl Lease {
+    /// Ends it as if it had never been: it came to no use, and keeps nothing awake.
+    pub fn void(mut self) {
+        self.is_void = true;
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         let now = self.leases.0.clock.now();
         if let Some(entry) = self.leases.entries().get_mut(&self.id) {
             entry.shared = entry.shared.saturating_sub(1);
-            entry.touch(now);
+            if !self.is_void {
+                entry.touch(now);
+            } else if entry.last_used == Some(self.began) {
+                (entry.last_used, entry.dirty) = self.before;
+            }
         }
         self.leases.0.released.notify_waiters();
     }
@@ -216,6 +235,28 @@ mod tests {
         assert_eq!(leases.last_used(&id), Some(Timestamp::from_secs(150)));
         assert_eq!(leases.take_dirty().len(), 1);
         assert!(leases.take_dirty().is_empty());
+    }
+
+    #[test]
+    fn what_comes_to_no_use_leaves_no_trace_and_hides_no_use() {
+        let (leases, clock, id) = leases();
+        leases.try_shared(&id).unwrap().void();
+        assert_eq!(leases.last_used(&id), None);
+        assert!(leases.take_dirty().is_empty());
+        drop(leases.try_shared(&id));
+        clock.advance(Duration::from_secs(50));
+        let lease = leases.try_shared(&id).unwrap();
+        assert!(leases.try_exclusive(&id).is_none(), "it is a use meanwhile");
+        clock.advance(Duration::from_secs(50));
+        lease.void();
+        assert_eq!(leases.last_used(&id), Some(Timestamp::from_secs(100)));
+        assert_eq!(leases.take_dirty().len(), 1, "of the use before");
+        // Another use of the same time counts.
+        let (lease, other) = (leases.try_shared(&id).unwrap(), leases.try_shared(&id));
+        clock.advance(Duration::from_secs(50));
+        drop(other);
+        lease.void();
+        assert_eq!(leases.last_used(&id), Some(Timestamp::from_secs(250)));
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! Gets a running sandbox for an operation, waking it where it sleeps.
 
+use std::sync::Arc;
+
 use tokio::time::{Instant, timeout_at};
 
 use super::open::{Begun, refusal};
@@ -8,7 +10,7 @@ use crate::activity::Lease;
 use crate::id::SessionId;
 use crate::reconcile::Host;
 use crate::session::admission::{Ask, admit};
-use crate::session::record::{Notice, Record};
+use crate::session::record::{Notice, Record, Status};
 use crate::store::{Batch, Expect};
 use crate::workspace::Workspaces;
 
@@ -64,44 +66,63 @@ impl Control {
             let lease = timeout_at(deadline, self.0.loop_.leases.shared(id))
                 .await
                 .map_err(|_| NotLive::Late)?;
-            let record = self
-                .open_record(id)
-                .ok_or_else(|| Refusal::NoSession(id.clone()))?;
-            let status = self.status(id);
-            let reached = status.has_reached(&record.marks);
-            match (&record.marks.parked, reached, &status.container) {
-                (Some(_), _, _) => {
-                    // Nobody gives way for what cannot start.
-                    self.has_workspaces()?;
-                    self.may_wake(&record).await?;
-                    let woken = timeout_at(deadline, self.wake(&record)).await;
-                    let generation = match woken.map_err(|_| NotLive::Late)? {
-                        Ok(generation) => generation,
-                        Err(Begun::Overtaken) => continue,
-                        Err(Begun::Refused(refusal)) => return Err(refusal.into()),
-                    };
-                    self.await_running(id, generation, deadline).await?;
+            let awake = match self.awake(id, deadline).await {
+                Ok(awake) => awake,
+                Err(refused) => {
+                    // What is refused keeps nothing awake.
+                    lease.void();
+                    return Err(refused);
                 }
-                (None, false, _) | (None, true, None) => {
-                    let generation = record.marks.generation;
-                    self.await_running(id, generation, deadline).await?;
-                }
-                (None, true, Some(_)) if !looked && self.has_lost_its_files(id).await => {
-                    // Once: where it is in use, it goes on as it is.
-                    looked = true;
-                    drop(lease);
-                    self.look(id, deadline).await;
-                }
-                (None, true, Some(container)) => {
-                    return Ok(Live {
-                        container: container.clone(),
-                        reset: status.notice.map(|notice| (status.incarnation, notice)),
-                        _lease: lease,
-                    });
-                }
+            };
+            let Some((status, container)) = awake else {
+                continue;
+            };
+            if !looked && self.has_lost_its_files(id).await {
+                // Once: where it is in use, it goes on as it is.
+                looked = true;
+                drop(lease);
+                self.look(id, deadline).await;
+                continue;
             }
+            return Ok(Live {
+                container,
+                reset: status.notice.map(|notice| (status.incarnation, notice)),
+                _lease: lease,
+            });
         }
         Err(NotLive::Late)
+    }
+
+    /// Wakes a session where it sleeps, and waits until it runs where it is about to;
+    /// returns the container of one that runs, and nothing after a wait.
+    async fn awake(
+        &self,
+        id: &SessionId,
+        deadline: Instant,
+    ) -> Result<Option<(Arc<Status>, String)>, NotLive> {
+        let record = self
+            .open_record(id)
+            .ok_or_else(|| Refusal::NoSession(id.clone()))?;
+        let status = self.status(id);
+        let reached = status.has_reached(&record.marks);
+        let container = status.container.clone().filter(|_| reached);
+        let generation = match (&record.marks.parked, container) {
+            (None, Some(container)) => return Ok(Some((status, container))),
+            (None, None) => record.marks.generation,
+            (Some(_), _) => {
+                // Nobody gives way for what cannot start.
+                self.has_workspaces()?;
+                self.may_wake(&record).await?;
+                let woken = timeout_at(deadline, self.wake(&record)).await;
+                match woken.map_err(|_| NotLive::Late)? {
+                    Ok(generation) => generation,
+                    Err(Begun::Overtaken) => return Ok(None),
+                    Err(Begun::Refused(refusal)) => return Err(refusal.into()),
+                }
+            }
+        };
+        self.await_running(id, generation, deadline).await?;
+        Ok(None)
     }
 
     /// Whether a session's sandbox runs and is reached whatever becomes of the engine.

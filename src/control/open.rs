@@ -99,6 +99,7 @@ impl Control {
             };
             // Nobody passes by those who wait.
             if let Some(refused) = self.0.line.before(queuing.place(), wanted.tenant.as_ref()) {
+                lease.void();
                 return Err(refused);
             }
             let begun = self.begin(id, before.as_deref(), &wanted, &policy).await;
@@ -109,7 +110,10 @@ impl Control {
                     return self.opened(id, generation, lease).await;
                 }
                 Err(Begun::Overtaken) => {}
-                Err(Begun::Refused(refusal)) => return Err(refusal),
+                Err(Begun::Refused(refusal)) => {
+                    lease.void();
+                    return Err(refusal);
+                }
             }
         }
         Err(Refusal::Opening(id.clone()))

@@ -174,7 +174,7 @@ impl Control {
         };
         let (control, its_account) = (self.clone(), account.clone());
         let work = move || {
-            let _held = (permit, lease);
+            let _permit = permit;
             let changes = native.changes();
             let mut old = None;
             let done = Ground::find(workspaces, &session, path, (work_dir, bytes_max));
@@ -188,6 +188,9 @@ impl Control {
             } else {
                 Noted::No
             };
+            if done.is_err() {
+                lease.void();
+            }
             let bytes = native.adds().unwrap_or_default();
             let bytes = bytes + old.as_ref().map_or(0, Old::bytes);
             let left = changes.then(|| Left::of((old, native), bytes));

@@ -57,11 +57,18 @@ impl Control {
         let id = id.clone();
         let task = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let Ok(Some(dir)) = workspaces.enter(&id) else {
+            let done = match workspaces.enter(&id) {
+                Ok(Some(dir)) => work(&Spot { dir, at }),
                 // The sandbox may see more.
-                return Err(FileError::Outside);
+                Ok(None) | Err(_) => Err(FileError::Outside),
             };
-            work(&Spot { dir, at }).map(|done| (done, lease))
+            match done {
+                Ok(done) => Ok((done, lease)),
+                Err(error) => {
+                    lease.void();
+                    Err(error)
+                }
+            }
         });
         match timeout_at(deadline, task).await {
             Err(_) => Err(late()),

@@ -283,3 +283,32 @@ async fn who_would_wake_where_nobody_gives_way_is_refused_at_once_and_sleeps_on(
     world.come_to_rest().await;
     assert_eq!(world.breaches(), [""; 0]);
 }
+
+/// What is refused is no use: whoever polls a sleeper does not keep it.
+#[tokio::test(start_paused = true)]
+async fn a_wake_that_is_refused_does_not_put_off_the_end_of_a_sleeper() {
+    let mut terms = testing::terms();
+    terms.capacity.max_sessions = Some(1);
+    terms.capacity.evict_idle_after = None;
+    terms.lifetimes.idle_timeout = 600 * SECOND;
+    let mut world = World::calm(0, Home::Host, terms);
+    let [a, b] = ["a", "b"].map(|name| SessionId::parse(name).unwrap());
+    world.begin();
+    world.callers().open(Wish::of(&a));
+    world.pass(5 * SECOND).await;
+    world.callers().hibernate(&a);
+    world.pass(5 * SECOND).await;
+    world.callers().open(Wish::of(&b));
+    world.pass(5 * SECOND).await;
+    for n in 1..10 {
+        world.callers().make_use(&a, n, SECOND);
+        world.callers().make_use(&b, 100 + n, SECOND);
+        world.pass(60 * SECOND).await;
+        assert!(world.record(&a).unwrap().marks.closed.is_none(), "{n}");
+    }
+    world.pass(120 * SECOND).await;
+    let ended = world.record(&a).unwrap().marks.closed.clone();
+    assert_eq!(ended.map(|ended| ended.reason), Some(Reason::Idle));
+    assert!(world.record(&b).unwrap().is_open());
+    assert_eq!(world.breaches(), [""; 0]);
+}
