@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::super::errand::{Entry, Reset};
+use super::super::errand::{Account, Reset};
 use super::super::{Control, Refusal};
 use super::asked::{Answer, Op};
 use super::given::GivenPath;
@@ -153,20 +153,17 @@ impl Control {
         range: Range<u64>,
         request_id: &RequestId,
     ) -> Sending {
-        if let Some((id, target)) = &download.log {
+        if let Some((id, target)) = download.log {
             let n_bytes = range.end.saturating_sub(range.start);
-            let entry = Entry {
+            let account = Account {
                 op: "download",
                 target,
-                ok: true,
-                detail: format!("{n_bytes} bytes"),
-                why: None,
                 began: download.began,
-                request_id,
-                told: download.reset.incarnation,
-                short_of_processes: false,
+                request_id: request_id.clone(),
             };
-            self.write_down(id, entry).await;
+            let told = download.reset.incarnation;
+            let entry = account.entry(true, format!("{n_bytes} bytes"), told);
+            self.write_down(&id, entry).await;
         }
         Sending {
             room: Arc::clone(&self.0.files.room),

@@ -9,7 +9,7 @@ use std::fmt;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::errand::{Entry, Reset};
+use super::super::errand::{Account, Reset};
 use super::super::{Control, Refusal};
 use super::asked::Op;
 use super::download::text_of;
@@ -224,17 +224,13 @@ impl Upload {
     }
 
     async fn note(&self, ok: bool, detail: String, told: Option<u64>) {
-        let entry = Entry {
+        let account = Account {
             op: "upload",
-            target: self.put.path.lossy(),
-            ok,
-            detail,
-            why: None,
+            target: self.put.path.lossy().to_owned(),
             began: self.began,
-            request_id: &self.put.request_id,
-            told,
-            short_of_processes: false,
+            request_id: self.put.request_id.clone(),
         };
+        let entry = account.entry(ok, detail, told);
         self.control.write_down(&self.id, entry).await;
     }
 
