@@ -1,16 +1,16 @@
 //! `sandboxctl events`.
 
-use std::io;
 use std::time::Duration;
 
 use super::args::Output;
 use super::exit::Exit;
-use super::failure::{Failure, sentence};
+use super::failure::Failure;
+use super::paging::{Columns, look, tell_gap};
 use super::printer::{Headers, Printer};
 use super::text::instant;
 use crate::client::Client;
 use crate::id::SessionId;
-use crate::wire::events::{SessionEvent, SessionEvents};
+use crate::wire::events::SessionEvent;
 
 /// How long following rests between two looks.
 pub(super) const POLL: Duration = Duration::from_secs(1);
@@ -18,16 +18,18 @@ pub(super) const POLL: Duration = Duration::from_secs(1);
 /// Events that following takes at a look.
 const LOOK_MAX: u32 = 200;
 
-// As wide as the cells below, for a header without any of them.
-const NAMES: [&str; 7] = [
-    "SEQ  ",
-    "TIME                    ",
-    "OP        ",
-    "RESULT",
-    "TOOK     ",
-    "DETAIL      ",
-    "TARGET",
-];
+const COLUMNS: Columns<SessionEvent> = Columns {
+    names: [
+        "SEQ  ",
+        "TIME                    ",
+        "OP        ",
+        "RESULT",
+        "TOOK     ",
+        "DETAIL      ",
+        "TARGET",
+    ],
+    row,
+};
 
 /// Shows one page.
 pub(super) async fn show(
@@ -39,7 +41,7 @@ pub(super) async fn show(
     let page = client.events(id, after.unwrap_or_default(), limit).await?;
     match printer.output() {
         Output::Json => printer.json(&page)?,
-        Output::Table => print(printer, printer.headers(), &page)?,
+        Output::Table => COLUMNS.print(printer, printer.headers(), &page.events)?,
     }
     Ok(Exit::OK)
 }
@@ -56,65 +58,22 @@ pub(super) async fn follow(
 ) -> Result<Exit, Failure> {
     let mut after = after.unwrap_or_default();
     let mut page = client.events(id, after, None).await?;
-    print(printer, printer.headers(), &page)?;
+    COLUMNS.print(printer, printer.headers(), &page.events)?;
     loop {
         let latest_before = page.latest_seq;
         after = page.events.last().map_or(after, |event| event.seq);
         if page.events.len() < usize::try_from(LOOK_MAX).unwrap_or(usize::MAX) {
             tokio::time::sleep(poll).await;
         }
-        page = look(client, printer, (id, after), poll).await?;
+        let from = async |after| client.events(id, after, Some(LOOK_MAX)).await;
+        page = look(printer, poll, async || from(after).await).await?;
         if page.latest_seq < latest_before {
             printer.note("the session was opened anew, and its log begins again");
-            page = look(client, printer, (id, 0), poll).await?;
-        } else if after + 1 < page.first_seq {
-            let last = page.first_seq - 1;
-            printer.note(&format!(
-                "events {} to {last} are no longer kept",
-                after + 1
-            ));
+            page = look(printer, poll, async || from(0).await).await?;
+        } else {
+            tell_gap(printer, after, page.first_seq);
         }
-        print(printer, Headers::Hidden, &page)?;
-    }
-}
-
-/// Looks for what came after an event, again and again while that may help.
-async fn look(
-    client: &Client,
-    printer: &mut Printer<'_>,
-    (id, after): (&SessionId, u64),
-    poll: Duration,
-) -> Result<SessionEvents, Failure> {
-    let mut error = match client.events(id, after, Some(LOOK_MAX)).await {
-        Ok(page) => return Ok(page),
-        Err(error) => error,
-    };
-    if error.retryable() {
-        printer.note(&format!("{}; trying on", sentence(&error)));
-    }
-    while error.retryable() {
-        tokio::time::sleep(poll).await;
-        error = match client.events(id, after, Some(LOOK_MAX)).await {
-            Ok(page) => {
-                printer.note("the service is back");
-                return Ok(page);
-            }
-            Err(error) => error,
-        };
-    }
-    Err(error.into())
-}
-
-fn print(printer: &mut Printer<'_>, headers: Headers, page: &SessionEvents) -> io::Result<()> {
-    match printer.output() {
-        Output::Json => page
-            .events
-            .iter()
-            .try_for_each(|event| printer.json_line(event)),
-        Output::Table => {
-            let rows = page.events.iter().map(row).collect();
-            printer.table(headers, &NAMES, rows)
-        }
+        COLUMNS.print(printer, Headers::Hidden, &page.events)?;
     }
 }
 

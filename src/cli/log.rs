@@ -1,27 +1,29 @@
 //! `sandboxctl events` of the service as a whole.
 
-use std::io;
 use std::time::Duration;
 
 use super::args::{self, Output};
 use super::exit::Exit;
-use super::failure::{Failure, sentence};
+use super::failure::Failure;
+use super::paging::{Columns, look, tell_gap};
 use super::printer::{Headers, Printer};
 use super::text::instant;
 use crate::client::{Client, EventOptions};
 use crate::clock::Clock;
-use crate::wire::events::{ServiceEvent, ServiceEvents};
+use crate::wire::events::ServiceEvent;
 
-// As wide as the cells below, for a header without any of them.
-const NAMES: [&str; 7] = [
-    "SEQ  ",
-    "TIME                    ",
-    "SESSION         ",
-    "OP        ",
-    "RESULT",
-    "DETAIL      ",
-    "TARGET",
-];
+const COLUMNS: Columns<ServiceEvent> = Columns {
+    names: [
+        "SEQ  ",
+        "TIME                    ",
+        "SESSION         ",
+        "OP        ",
+        "RESULT",
+        "DETAIL      ",
+        "TARGET",
+    ],
+    row,
+};
 
 /// Shows what is there, and where that is wanted what comes.
 pub(super) async fn show(
@@ -46,7 +48,9 @@ pub(super) async fn show(
     let page = client.service_events(&options).await?;
     match (printer.output(), args.follow) {
         (Output::Json, false) => printer.json(&page)?,
-        (Output::Table, false) | (_, true) => print(printer, printer.headers(), &page)?,
+        (Output::Table, false) | (_, true) => {
+            COLUMNS.print(printer, printer.headers(), &page.events)?;
+        }
     }
     if !args.follow {
         return Ok(Exit::OK);
@@ -57,59 +61,14 @@ pub(super) async fn show(
         if latest <= options.after.unwrap_or_default() {
             tokio::time::sleep(poll).await;
         }
-        let page = look(client, printer, &options, poll).await?;
-        let after = options.after.unwrap_or_default();
-        if after + 1 < page.first_seq {
-            let last = page.first_seq - 1;
-            printer.note(&format!(
-                "events {} to {last} are no longer kept",
-                after + 1
-            ));
-        }
-        print(printer, Headers::Hidden, &page)?;
+        let page = look(printer, poll, async || {
+            client.service_events(&options).await
+        })
+        .await?;
+        tell_gap(printer, options.after.unwrap_or_default(), page.first_seq);
+        COLUMNS.print(printer, Headers::Hidden, &page.events)?;
         latest = page.latest_seq;
         options.after = Some(page.next);
-    }
-}
-
-/// Looks for what came after an event, again and again while that may help.
-async fn look(
-    client: &Client,
-    printer: &mut Printer<'_>,
-    options: &EventOptions,
-    poll: Duration,
-) -> Result<ServiceEvents, Failure> {
-    let mut told = false;
-    loop {
-        match client.service_events(options).await {
-            Ok(page) => {
-                if told {
-                    printer.note("the service is back");
-                }
-                return Ok(page);
-            }
-            Err(error) if error.retryable() => {
-                if !told {
-                    printer.note(&format!("{}; trying on", sentence(&error)));
-                }
-                told = true;
-                tokio::time::sleep(poll).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-fn print(printer: &mut Printer<'_>, headers: Headers, page: &ServiceEvents) -> io::Result<()> {
-    match printer.output() {
-        Output::Json => page
-            .events
-            .iter()
-            .try_for_each(|event| printer.json_line(event)),
-        Output::Table => {
-            let rows = page.events.iter().map(row).collect();
-            printer.table(headers, &NAMES, rows)
-        }
     }
 }
 

@@ -17,6 +17,7 @@ mod failure;
 mod health;
 mod holds;
 mod log;
+mod paging;
 mod printer;
 mod removal;
 mod rest;

@@ -66,15 +66,12 @@ impl Control {
             let lease = timeout_at(deadline, self.0.loop_.leases.shared(id))
                 .await
                 .map_err(|_| NotLive::Late)?;
-            let awake = match self.awake(id, deadline).await {
-                Ok(awake) => awake,
-                Err(refused) => {
+            let Some((status, container)) = self.awake(id) else {
+                if let Err(refused) = Box::pin(self.wake_up(id, deadline)).await {
                     // What is refused keeps nothing awake.
                     lease.void();
                     return Err(refused);
                 }
-            };
-            let Some((status, container)) = awake else {
                 continue;
             };
             if !looked && self.has_lost_its_files(id).await {
@@ -93,36 +90,34 @@ impl Control {
         Err(NotLive::Late)
     }
 
-    /// Wakes a session where it sleeps, and waits until it runs where it is about to;
-    /// returns the container of one that runs, and nothing after a wait.
-    async fn awake(
-        &self,
-        id: &SessionId,
-        deadline: Instant,
-    ) -> Result<Option<(Arc<Status>, String)>, NotLive> {
+    /// Returns the container of a session that is awake, and what else is known of it.
+    fn awake(&self, id: &SessionId) -> Option<(Arc<Status>, String)> {
+        let record = self.open_record(id)?;
+        let status = self.status(id);
+        let is_awake = record.marks.parked.is_none() && status.has_reached(&record.marks);
+        let container = status.container.clone().filter(|_| is_awake)?;
+        Some((status, container))
+    }
+
+    /// Wakes a session where it sleeps, and waits until it runs.
+    async fn wake_up(&self, id: &SessionId, deadline: Instant) -> Result<(), NotLive> {
         let record = self
             .open_record(id)
             .ok_or_else(|| Refusal::NoSession(id.clone()))?;
-        let status = self.status(id);
-        let reached = status.has_reached(&record.marks);
-        let container = status.container.clone().filter(|_| reached);
-        let generation = match (&record.marks.parked, container) {
-            (None, Some(container)) => return Ok(Some((status, container))),
-            (None, None) => record.marks.generation,
-            (Some(_), _) => {
-                // Nobody gives way for what cannot start.
-                self.has_workspaces()?;
-                self.may_wake(&record).await?;
-                let woken = timeout_at(deadline, self.wake(&record)).await;
-                match woken.map_err(|_| NotLive::Late)? {
-                    Ok(generation) => generation,
-                    Err(Begun::Overtaken) => return Ok(None),
-                    Err(Begun::Refused(refusal)) => return Err(refusal.into()),
-                }
+        let generation = if record.marks.parked.is_some() {
+            // Nobody gives way for what cannot start.
+            self.has_workspaces()?;
+            self.may_wake(&record).await?;
+            let woken = timeout_at(deadline, self.wake(&record)).await;
+            match woken.map_err(|_| NotLive::Late)? {
+                Ok(generation) => generation,
+                Err(Begun::Overtaken) => return Ok(()),
+                Err(Begun::Refused(refusal)) => return Err(refusal.into()),
             }
+        } else {
+            record.marks.generation
         };
-        self.await_running(id, generation, deadline).await?;
-        Ok(None)
+        self.await_running(id, generation, deadline).await
     }
 
     /// Whether a session's sandbox runs and is reached whatever becomes of the engine.

@@ -175,7 +175,7 @@ impl Control {
         let mut leftover = None;
         let told = match unfit(&trip.errand.task.program) {
             Some(words) => told(Ran::unstarted_program(words), None, trip.output_limit),
-            None => match self.offer_anew(&mut trip, &assignment.halt).await {
+            None => match Box::pin(self.offer_anew(&mut trip, &assignment.halt)).await {
                 Ok(Met::Ran(mut ran, reset)) => {
                     leftover = ran.leftover.take();
                     told(ran, reset, trip.output_limit)
