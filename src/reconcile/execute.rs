@@ -374,6 +374,19 @@ impl Executor {
     }
 
     async fn remove_container(&self, case: Case<'_>) -> Result<Next, Failure> {
+        let marks = &case.record.marks;
+        // What is over and expires may be opened anew at this moment, with what it has.
+        let _exclusive = if marks.closed.is_some() && case.status.has_reached(marks) {
+            match self.leases.try_exclusive(&case.record.spec.id) {
+                Some(exclusive) => Some(exclusive),
+                None => return Ok(Next::After(IDLE_POLL)),
+            }
+        } else {
+            None
+        };
+        if !self.is_intended_still(case.record) {
+            return Ok(Next::Again);
+        }
         // The engine forgets it even where a process of it goes on.
         self.note_container(case).await?;
         match self.engine_call(
@@ -390,6 +403,12 @@ impl Executor {
         }
     }
 
+    /// Whether what was decided by a record is still what is wanted.
+    fn is_intended_still(&self, record: &Record) -> bool {
+        let now = self.books.store.record(&record.spec.id);
+        now.is_some_and(|now| now.marks.generation == record.marks.generation)
+    }
+
     async fn remove_workspace(&self, case: Case<'_>) -> Result<Next, Failure> {
         let Some(workspaces) = &self.host.workspaces else {
             return Ok(Next::Again);
@@ -400,10 +419,7 @@ impl Executor {
         };
         // What is removed is what this very intent gave up: under the lease no
         // opening can be on its way that the record does not show.
-        let unchanged = self.books.store.record(id).is_some_and(|now| {
-            now.marks.generation == case.record.marks.generation && case.aim == Aim::Gone
-        });
-        if !unchanged {
+        if !self.is_intended_still(case.record) || case.aim != Aim::Gone {
             return Ok(Next::Again);
         }
         let remains = Host::on_disk(workspaces, id, Workspaces::remove)

@@ -16,8 +16,9 @@ use crate::policy::{Capacity, Lifetimes, Persist};
 use crate::session::record::{Closed, Purge, Reason, Record};
 
 /// How much earlier something was decided than it is seen on the disk, at most, as the
-/// runtime has it. The host's clocks may have gone on by more: it may sleep meanwhile.
-const COMMIT_MAX: Duration = Duration::from_secs(3);
+/// runtime has it: a commit waits for the one before it, and each takes two seconds at most.
+/// The host's clocks may have gone on by more: it may sleep meanwhile.
+const COMMIT_MAX: Duration = Duration::from_secs(5);
 
 /// What an operator has set, as far as promises depend on it.
 #[derive(Clone, Debug)]
@@ -172,9 +173,14 @@ impl Ledger {
         claim.used_at.push(now);
     }
 
-    /// Notes that a file was written.
+    /// Notes that a file was written. What is written while its session is purged may go
+    /// with it.
     pub(super) fn wrote(&mut self, id: &SessionId, file: u64) {
-        self.claim(id).files.insert(file);
+        let claim = self.claim(id);
+        let is_purged = claim.record.as_ref().is_none_or(is_purged);
+        if !is_purged {
+            claim.files.insert(file);
+        }
     }
 
     /// Notes that somebody else took the files away.
@@ -189,6 +195,9 @@ impl Ledger {
         };
         if let Some(breach) = self.judge_change(&id, (before, after), runs) {
             self.breach(format!("{id}: {breach}"));
+        }
+        if after.is_some_and(Record::is_open) {
+            self.forgive_expired(&id);
         }
         let (now, decided_at) = (self.now(), self.decided_at());
         let claim = self.claim(&id);
@@ -216,6 +225,16 @@ impl Ledger {
             }
         }
         claim.record = after.cloned();
+    }
+
+    /// Notes which files of a session went in time, before it is opened anew.
+    fn forgive_expired(&mut self, id: &SessionId) {
+        if self.may_lose_workspace(id)
+            && let Some(root) = self.rules.root.clone()
+        {
+            let files = &mut self.claim(id).files;
+            files.retain(|file| path_of(&root, id, *file).exists());
+        }
     }
 
     /// Says what a change of a record breaks.
