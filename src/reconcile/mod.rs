@@ -65,7 +65,7 @@ pub use rebuild::{RebuildError, rebuild_from_files};
 pub use residents::Residents;
 pub use resync::Resync;
 pub use scan::Scan;
-pub use strays::STRAYS_MAX;
+pub use strays::{STRAYS_MAX, are_held_back};
 pub use survey::{Deed, ITEMS_MAX, Item, Listing, Survey, SweepError};
 pub use ticket::{Failure, Outcome, Tickets};
 pub use watch::{Watched, events, go_round, ping, root};

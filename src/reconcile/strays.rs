@@ -47,7 +47,7 @@ pub(super) fn judge(
         .filter(|(id, since)| before.contains_key(*id) && grace <= now.since(**since))
         .map(|(id, _)| id.clone())
         .collect();
-    if STRAYS_MAX < ripe.len() && listed.len() < ripe.len() * SHARE {
+    if are_held_back(ripe.len(), listed.len()) {
         return Verdict {
             remove: Vec::new(),
             held_back: ripe.len(),
@@ -59,6 +59,11 @@ pub(super) fn judge(
         suspects,
         held_back: 0,
     }
+}
+
+/// Whether so many strays among so many containers are rather a store that is incomplete.
+pub fn are_held_back(strays: usize, containers: usize) -> bool {
+    STRAYS_MAX < strays && containers < strays * SHARE
 }
 
 #[cfg(test)]
