@@ -54,7 +54,10 @@ impl Opened {
         let mut bytes = Vec::with_capacity(room.saturating_add(1));
         loop {
             if bytes.capacity() == bytes.len() {
-                bytes.reserve(CHUNK_BYTES_MAX);
+                // Not a byte more than it takes to see that there are too many.
+                let left = bytes_max.saturating_sub(len(&bytes)).saturating_add(1);
+                let left = usize::try_from(left).unwrap_or(usize::MAX);
+                bytes.reserve_exact(left.min(CHUNK_BYTES_MAX.max(bytes.len())));
             }
             let at = len(&bytes);
             match rustix::io::pread(&self.file, spare_capacity(&mut bytes), at) {

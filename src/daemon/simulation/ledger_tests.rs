@@ -219,3 +219,41 @@ async fn a_use_that_begins_between_a_choice_and_its_commit_is_no_breach() {
         assert_eq!(!ledger.breaches.is_empty(), is_breach, "{waits}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_written_under_a_purge_may_go_with_it() {
+    let (mut ledger, record) = opened();
+    ledger.ask(&id(), Ask::Purge);
+    let purged = record.with(record.marks.closed(NOW, Purge::Yes, Reason::Requested));
+    ledger.changed(Some(&record), Some(&purged), true);
+    ledger.wrote(&id(), 1);
+    ledger.judge_all(&Containers::new(Dice::new(0, 0)));
+    assert_eq!(ledger.breaches, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_expired_may_be_missing_after_its_session_was_opened_anew() {
+    const TTL: Duration = Duration::from_mins(1);
+    for (age, may_go) in [(TTL * 2, true), (TTL / 2, false)] {
+        let root = tempfile::tempdir().unwrap();
+        let (mut ledger, record) = opened();
+        ledger.rules.root = Some(root.path().to_owned());
+        ledger.rules.lifetimes.workspace_ttl = Some(TTL);
+        ledger.wrote(&id(), 1);
+        ledger.ask(&id(), Ask::Close);
+        let over = closed(&record, Reason::Requested);
+        ledger.changed(Some(&record), Some(&over), true);
+        ledger.pass(age);
+        ledger.ask(&id(), Ask::Open);
+        let mut again = testing::record("a");
+        again.marks = over.marks.raised();
+        again.marks.closed = None;
+        ledger.changed(Some(&over), Some(&again), true);
+        ledger.judge_all(&Containers::new(Dice::new(0, 0)));
+        let told = ledger
+            .breaches
+            .iter()
+            .any(|what| what.contains("lost files"));
+        assert_eq!(told, !may_go, "{:?}", ledger.breaches);
+    }
+}
