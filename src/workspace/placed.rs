@@ -102,3 +102,34 @@ pub(super) fn reserve(file: &File, bytes: u64) -> Result<bool, FileError> {
         Err(_) => Ok(false),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::{Dir, Expected, RelPath, Replacing, Survives};
+
+    #[test]
+    fn a_file_in_many_pieces_is_whole_and_takes_no_more_room_than_it_has_bytes() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::held(File::open(temp.path()).unwrap().into());
+        let path = RelPath::parse(b"f").unwrap();
+        let how = || Replacing {
+            owner: None,
+            bytes_max: u64::MAX,
+            expected: Expected::Anything,
+            survives: Survives::DaemonEnd,
+        };
+        let file = temp.path().join("f");
+        let pieces: Vec<Vec<u8>> = (0..3_000_u32).map(|n| n.to_string().into_bytes()).collect();
+        let placed = dir.write_pieces(&path, &pieces, how()).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), pieces.concat());
+        let rounded = placed.meta.size.next_multiple_of(4_096);
+        assert!(placed.meta.disk_bytes <= rounded, "{:?}", placed.meta);
+        // What gives way is let go of with no word to what took its place.
+        let again = dir.write_pieces(&path, [b"new"], how()).unwrap();
+        drop(again.old.unwrap());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        let empty = dir.write_pieces(&path, [b""; 2], how()).unwrap();
+        assert_eq!((empty.meta.size, empty.arrival), (0, Arrival::Replaced));
+    }
+}
