@@ -184,7 +184,7 @@ impl Dir {
             Kind::Other => return Err(FileError::Special { name: name.into() }),
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = File::from(reopen(&found, flags)?);
+        let file = File::from(reopen(found.as_fd(), flags)?);
         let meta = Meta::of(&rustix::fs::fstat(&file)?);
         Ok(Opened { file, meta })
     }
@@ -460,7 +460,7 @@ fn open_at(
 }
 
 /// Opens anew what a descriptor has, and nothing that took its name meanwhile.
-fn reopen(found: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn reopen(found: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let descriptors = own_descriptors()?;
     let name = found.as_raw_fd().to_string();
     rustix::fs::openat(descriptors, name.as_str(), flags, Mode::empty())

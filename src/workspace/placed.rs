@@ -6,12 +6,12 @@
 //! together with the freeing of the old content.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{Advice, FallocateFlags};
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::Errno;
 
-use super::beneath::Meta;
+use super::beneath::{Meta, reopen};
 use super::refused::FileError;
 
 /// A file that was put in its place.
@@ -35,7 +35,7 @@ pub struct Old {
     _held: OwnedFd,
     bytes: u64,
     /// What took its place, where nobody has it written out yet.
-    new: Option<File>,
+    new: Option<OwnedFd>,
 }
 
 impl Old {
@@ -52,8 +52,10 @@ impl Old {
     ///
     /// The file system does so itself, at the rename, for what has no room on the disk yet.
     pub(super) fn gives_way_to(mut self, new: &File) -> Self {
+        // To read from alone: what is open for writing, no program can be started from.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         // Where there are no descriptors left it is written out in its own time.
-        self.new = new.try_clone().ok();
+        self.new = reopen(new.as_fd(), flags).ok();
         self
     }
 
@@ -66,7 +68,7 @@ impl Old {
 impl Drop for Old {
     fn drop(&mut self) {
         // What was itself replaced or removed by now need not reach the disk.
-        let is_there = |new: &&File| rustix::fs::fstat(new).is_ok_and(|meta| 0 < meta.st_nlink);
+        let is_there = |new: &&OwnedFd| rustix::fs::fstat(new).is_ok_and(|meta| 0 < meta.st_nlink);
         if let Some(new) = self.new.as_ref().filter(is_there) {
             // The advice is that nobody reads it soon, of which the file system makes that it
             // writes it out, without anybody waiting for it. What it does not is written out
@@ -105,6 +107,10 @@ pub(super) fn reserve(file: &File, bytes: u64) -> Result<bool, FileError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
+
     use super::*;
     use crate::workspace::{Dir, Expected, RelPath, Replacing, Survives};
 
@@ -131,5 +137,28 @@ mod tests {
         assert_eq!(std::fs::read(&file).unwrap(), b"new");
         let empty = dir.write_pieces(&path, [b""; 2], how()).unwrap();
         assert_eq!((empty.meta.size, empty.arrival), (0, Arrival::Replaced));
+    }
+
+    #[test]
+    fn a_program_that_was_just_written_can_be_started_at_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::held(File::open(temp.path()).unwrap().into());
+        let path = RelPath::parse(b"f").unwrap();
+        let how = || Replacing {
+            owner: None,
+            bytes_max: u64::MAX,
+            expected: Expected::Anything,
+            survives: Survives::DaemonEnd,
+        };
+        let file = temp.path().join("f");
+        dir.write_pieces(&path, [b"old"], how()).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+        let placed = dir
+            .write_pieces(&path, [b"#!/bin/sh\nexit 7\n"], how())
+            .unwrap();
+        let old = placed.old.unwrap();
+        assert!(old.new.is_some());
+        let ended = Command::new(&file).status().unwrap();
+        assert_eq!(ended.code(), Some(7), "before the old content is let go of");
     }
 }
