@@ -151,6 +151,12 @@ const DIR_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
+/// How a regular file is opened to be read from.
+pub(super) const READ_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
 impl Dir {
     /// Takes a directory that is known to be a workspace's, or within one.
     pub(super) fn held(fd: OwnedFd) -> Self {
@@ -183,8 +189,7 @@ impl Dir {
             Kind::Link => return Err(FileError::Link { name: name.into() }),
             Kind::Other => return Err(FileError::Special { name: name.into() }),
         }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = File::from(reopen(found.as_fd(), flags)?);
+        let file = File::from(reopen(found.as_fd(), READ_FLAGS)?);
         let meta = Meta::of(&rustix::fs::fstat(&file)?);
         Ok(Opened { file, meta })
     }

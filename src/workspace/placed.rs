@@ -8,10 +8,10 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{Advice, FallocateFlags, OFlags};
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 
-use super::beneath::{Meta, reopen};
+use super::beneath::{Meta, READ_FLAGS, reopen};
 use super::refused::FileError;
 
 /// A file that was put in its place.
@@ -53,9 +53,8 @@ impl Old {
     /// The file system does so itself, at the rename, for what has no room on the disk yet.
     pub(super) fn gives_way_to(mut self, new: &File) -> Self {
         // To read from alone: what is open for writing, no program can be started from.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         // Where there are no descriptors left it is written out in its own time.
-        self.new = reopen(new.as_fd(), flags).ok();
+        self.new = reopen(new.as_fd(), READ_FLAGS).ok();
         self
     }
 
@@ -114,48 +113,47 @@ mod tests {
     use super::*;
     use crate::workspace::{Dir, Expected, RelPath, Replacing, Survives};
 
-    #[test]
-    fn a_file_in_many_pieces_is_whole_and_takes_no_more_room_than_it_has_bytes() {
+    /// A directory, and what writes these pieces to its file `f`.
+    fn ground() -> (tempfile::TempDir, impl Fn(&[Vec<u8>]) -> Placed) {
         let temp = tempfile::tempdir().unwrap();
         let dir = Dir::held(File::open(temp.path()).unwrap().into());
-        let path = RelPath::parse(b"f").unwrap();
-        let how = || Replacing {
-            owner: None,
-            bytes_max: u64::MAX,
-            expected: Expected::Anything,
-            survives: Survives::DaemonEnd,
+        let write = move |pieces: &[Vec<u8>]| {
+            let how = Replacing {
+                owner: None,
+                bytes_max: u64::MAX,
+                expected: Expected::Anything,
+                survives: Survives::DaemonEnd,
+            };
+            let path = RelPath::parse(b"f").unwrap();
+            dir.write_pieces(&path, pieces, how).unwrap()
         };
+        (temp, write)
+    }
+
+    #[test]
+    fn a_file_in_many_pieces_is_whole_and_takes_no_more_room_than_it_has_bytes() {
+        let (temp, write) = ground();
         let file = temp.path().join("f");
         let pieces: Vec<Vec<u8>> = (0..3_000_u32).map(|n| n.to_string().into_bytes()).collect();
-        let placed = dir.write_pieces(&path, &pieces, how()).unwrap();
+        let placed = write(&pieces);
         assert_eq!(std::fs::read(&file).unwrap(), pieces.concat());
         let rounded = placed.meta.size.next_multiple_of(4_096);
         assert!(placed.meta.disk_bytes <= rounded, "{:?}", placed.meta);
         // What gives way is let go of with no word to what took its place.
-        let again = dir.write_pieces(&path, [b"new"], how()).unwrap();
+        let again = write(&[b"new".to_vec()]);
         drop(again.old.unwrap());
         assert_eq!(std::fs::read(&file).unwrap(), b"new");
-        let empty = dir.write_pieces(&path, [b""; 2], how()).unwrap();
+        let empty = write(&[Vec::new(), Vec::new()]);
         assert_eq!((empty.meta.size, empty.arrival), (0, Arrival::Replaced));
     }
 
     #[test]
     fn a_program_that_was_just_written_can_be_started_at_once() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = Dir::held(File::open(temp.path()).unwrap().into());
-        let path = RelPath::parse(b"f").unwrap();
-        let how = || Replacing {
-            owner: None,
-            bytes_max: u64::MAX,
-            expected: Expected::Anything,
-            survives: Survives::DaemonEnd,
-        };
+        let (temp, write) = ground();
         let file = temp.path().join("f");
-        dir.write_pieces(&path, [b"old"], how()).unwrap();
+        write(&[b"old".to_vec()]);
         std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
-        let placed = dir
-            .write_pieces(&path, [b"#!/bin/sh\nexit 7\n"], how())
-            .unwrap();
+        let placed = write(&[b"#!/bin/sh\nexit 7\n".to_vec()]);
         let old = placed.old.unwrap();
         assert!(old.new.is_some());
         let ended = Command::new(&file).status().unwrap();

@@ -12,7 +12,7 @@ use super::callers::Wish;
 use super::tape::Counts;
 use super::world::World;
 use crate::id::SessionId;
-use crate::policy::{Home, Persist};
+use crate::policy::{Home, Persist, Terms};
 use crate::session::record::Reason;
 use crate::session::testing;
 
@@ -257,10 +257,8 @@ async fn a_container_that_comes_late_is_removed_whether_its_session_sleeps_or_is
     }
 }
 
-/// No container too many would run if it were let in: it would wait for a place in vain.
-#[tokio::test(start_paused = true)]
-async fn who_would_wake_where_nobody_gives_way_is_refused_at_once_and_sleeps_on() {
-    let mut terms = testing::terms();
+/// A world in which a session sleeps, another has the only place, and nobody gives way.
+async fn sleeper_without_a_place(mut terms: Terms) -> (World, SessionId, SessionId) {
     terms.capacity.max_sessions = Some(1);
     terms.capacity.evict_idle_after = None;
     let mut world = World::calm(0, Home::Host, terms);
@@ -272,6 +270,13 @@ async fn who_would_wake_where_nobody_gives_way_is_refused_at_once_and_sleeps_on(
     world.pass(5 * SECOND).await;
     world.callers().open(Wish::of(&b));
     world.pass(5 * SECOND).await;
+    (world, a, b)
+}
+
+/// No container too many would run if it were let in: it would wait for a place in vain.
+#[tokio::test(start_paused = true)]
+async fn who_would_wake_where_nobody_gives_way_is_refused_at_once_and_sleeps_on() {
+    let (mut world, a, b) = sleeper_without_a_place(testing::terms()).await;
     assert!(world.record(&b).unwrap().marks.parked.is_none());
     let asleep = world.record(&a).unwrap();
     assert!(asleep.marks.parked.is_some());
@@ -288,18 +293,8 @@ async fn who_would_wake_where_nobody_gives_way_is_refused_at_once_and_sleeps_on(
 #[tokio::test(start_paused = true)]
 async fn a_wake_that_is_refused_does_not_put_off_the_end_of_a_sleeper() {
     let mut terms = testing::terms();
-    terms.capacity.max_sessions = Some(1);
-    terms.capacity.evict_idle_after = None;
     terms.lifetimes.idle_timeout = 600 * SECOND;
-    let mut world = World::calm(0, Home::Host, terms);
-    let [a, b] = ["a", "b"].map(|name| SessionId::parse(name).unwrap());
-    world.begin();
-    world.callers().open(Wish::of(&a));
-    world.pass(5 * SECOND).await;
-    world.callers().hibernate(&a);
-    world.pass(5 * SECOND).await;
-    world.callers().open(Wish::of(&b));
-    world.pass(5 * SECOND).await;
+    let (mut world, a, b) = sleeper_without_a_place(terms).await;
     for n in 1..10 {
         world.callers().make_use(&a, n, SECOND);
         world.callers().make_use(&b, 100 + n, SECOND);
